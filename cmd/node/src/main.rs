@@ -93,6 +93,7 @@ fn node_options(args: &Args, config: ClusterConfig, cluster_secret: ClusterSecre
     options.snapshot_interval_entries = args.snapshot_after;
     options.retain_entries = args.retain_entries;
     options.memory_limit = args.memory.limit_bytes();
+    options.soft_memory = args.memory.soft_bytes();
     options.disk_reserve = u64::from(args.disk_reserve_mib) * 1024 * 1024;
     options
 }

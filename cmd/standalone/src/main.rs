@@ -64,6 +64,7 @@ fn main() -> Result<()> {
 fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOptions {
     let mut options = NodeOptions::new(NODE, config, secrets.cluster_secret().clone(), args.data_dir.join(NODE));
     options.memory_limit = args.memory.limit_bytes();
+    options.soft_memory = args.memory.soft_bytes();
     options
 }
 

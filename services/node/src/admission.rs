@@ -37,13 +37,7 @@ pub(crate) fn admit(machine: &ShardMachine, term: u64, bytes: Bytes) -> Admissio
 }
 
 fn admit_batch(machine: &ShardMachine, term: u64, bytes: Bytes, commands: Vec<LocksCommand>) -> Admission {
-    let (mut admitted, mut refused) = (Vec::with_capacity(commands.len()), Vec::new());
-    for (place, command) in commands.into_iter().enumerate() {
-        match machine.check_capacity(term, &command) {
-            Ok(()) => admitted.push(command),
-            Err(refusal) => refused.push((place, refusal)),
-        }
-    }
+    let (admitted, refused) = split_batch(commands, |command| machine.check_capacity(term, command));
     if refused.is_empty() {
         return Admission::Admitted(bytes);
     }
@@ -55,14 +49,34 @@ fn admit_batch(machine: &ShardMachine, term: u64, bytes: Bytes, commands: Vec<Lo
     Admission::Partial(codec::encode(&command).into(), refused)
 }
 
-/// Inserts the rejected commands' errors into the batch reply, at their original positions.
-pub(crate) fn merge_rejected(bytes: Bytes, refused: Vec<(usize, CommandError)>) -> Bytes {
-    let Ok(mut reply) = codec::decode::<Reply>(&bytes) else { return bytes };
-    let Ok(Response::Batch(outcomes)) = &mut reply.outcome else { return bytes };
+/// Returns those of a list that a check admits, and the positions and errors of the others.
+pub(crate) fn split_batch(
+    commands: Vec<LocksCommand>,
+    check: impl Fn(&LocksCommand) -> Result<(), CommandError>,
+) -> (Vec<LocksCommand>, Vec<(usize, CommandError)>) {
+    let (mut admitted, mut refused) = (Vec::with_capacity(commands.len()), Vec::new());
+    for (place, command) in commands.into_iter().enumerate() {
+        match check(&command) {
+            Ok(()) => admitted.push(command),
+            Err(refusal) => refused.push((place, refusal)),
+        }
+    }
+    (admitted, refused)
+}
+
+/// Inserts the rejected commands' errors into the outcomes of the others, at their original positions.
+pub(crate) fn insert_rejected(outcomes: &mut Vec<Result<Response, CommandError>>, refused: Vec<(usize, CommandError)>) {
     for (place, refusal) in refused {
         // Positions are ascending, so each index is right when its error is inserted.
         outcomes.insert(place.min(outcomes.len()), Err(refusal));
     }
+}
+
+/// Inserts the rejected commands' errors into the batch reply, at their original positions.
+pub(crate) fn merge_rejected(bytes: Bytes, refused: Vec<(usize, CommandError)>) -> Bytes {
+    let Ok(mut reply) = codec::decode::<Reply>(&bytes) else { return bytes };
+    let Ok(Response::Batch(outcomes)) = &mut reply.outcome else { return bytes };
+    insert_rejected(outcomes, refused);
     codec::encode(&reply).into()
 }
 

@@ -102,6 +102,8 @@ struct Inner {
     /// The term in which this replica leads, also while there is no state.
     leads: Option<u64>,
     leader_state: Option<LeaderState>,
+    /// The node's memory for lock tables that are in no log; `None` for any amount.
+    table_memory: Option<NodeMemory>,
     /// The latest leader state's term and attempts, once it is gone within its term.
     last_attempts: (u64, u64),
     /// The clock of the last applied entry, once the state is gone.
@@ -179,6 +181,12 @@ impl ShardMachine {
         self
     }
 
+    /// Counts what the shard's lock tables take of the leader's memory towards the node's.
+    pub(crate) fn with_table_memory(mut self, memory: NodeMemory) -> Self {
+        self.inner.get_mut().table_memory = Some(memory);
+        self
+    }
+
     /// Returns true if commands may lack memory.
     pub(crate) fn is_under_pressure(&self) -> bool {
         self.memory.is_under_pressure()
@@ -187,6 +195,11 @@ impl ShardMachine {
     /// Returns the bytes of the state, as charged to accounts.
     pub(crate) fn state_bytes(&self) -> u64 {
         self.memory.total()
+    }
+
+    /// Returns the bytes of the lock tables in this leader's memory, as charged; 0 if the replica does not lead.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.inner.lock().leader_state.as_ref().map_or(0, LeaderState::table_bytes)
     }
 
     /// Runs `work` on the state and the leader state of this term; returns `None` if the replica no longer leads. Wakes
@@ -310,6 +323,7 @@ impl Inner {
             rules: Rules::LOWEST,
             leads: None,
             leader_state: None,
+            table_memory: None,
             last_attempts: (0, 0),
             last_clock_ms: 0,
             epoch: 0,

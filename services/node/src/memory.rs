@@ -23,6 +23,8 @@ pub(crate) struct NodeMemory(Arc<Inner>);
 struct Inner {
     /// Limit in bytes for all accounts together.
     limit: u64,
+    /// Returns why nothing new fits, by the limit.
+    full: fn(u64) -> CommandError,
     usage: Mutex<MemoryUsage>,
     /// True if a request may be rejected; checked first because it is mostly false.
     is_under_pressure: AtomicBool,
@@ -46,7 +48,21 @@ struct AccountUsage {
 impl NodeMemory {
     /// Creates a node's memory with this limit in bytes for all accounts together.
     pub(crate) fn new(limit: u64) -> Self {
-        Self(Arc::new(Inner { limit, usage: Mutex::default(), is_under_pressure: AtomicBool::new(false) }))
+        Self::with_refusal(limit, |_| CommandError::Full("the node's memory is nearly used up".into()))
+    }
+
+    /// Creates the memory for the lock tables of a node that are in no log, with this limit in bytes.
+    pub(crate) fn of_tables(limit: u64) -> Self {
+        Self::with_refusal(limit, |max| CommandError::QuotaExceeded {
+            what: "the bytes of lock tables in the memory of a node".into(),
+            max,
+            hint: "release locks, close sessions, or have --soft-memory raised".into(),
+        })
+    }
+
+    fn with_refusal(limit: u64, full: fn(u64) -> CommandError) -> Self {
+        let (usage, is_under_pressure) = (Mutex::default(), AtomicBool::new(false));
+        Self(Arc::new(Inner { limit, full, usage, is_under_pressure }))
     }
 
     /// Usage above which large accounts get nothing new.
@@ -67,7 +83,7 @@ impl NodeMemory {
         let share = limit / kept.accounts.len().max(1) as u64;
         let is_large = own.bytes >= share;
         if kept.total >= limit || (is_large && kept.total >= self.high_watermark()) {
-            return Err(CommandError::Full("the node's memory is nearly used up".into()));
+            return Err((self.0.full)(limit));
         }
         Ok(())
     }
@@ -220,6 +236,21 @@ mod tests {
         assert_eq!(node.check(AccountId(2)), Ok(()), "it has less than its share");
         shard.update(&[charge(3, 195)]);
         assert!(matches!(node.check(AccountId(2)), Err(CommandError::Full(_))), "there is nothing left");
+    }
+
+    #[test]
+    fn lock_tables_have_a_memory_of_their_own() {
+        let (node, tables) = (NodeMemory::new(1_000), NodeMemory::of_tables(1_000));
+        let shard = ShardMemory::new(tables.clone());
+        shard.update(&[Charge { max: 10_000, ..charge(1, 900) }, charge(2, 90)]);
+        let refused = tables.check(AccountId(1)).expect_err("it has much, and little is left");
+        assert_eq!(refused.limit().map(|limit| limit.name), Some("max_table_bytes"));
+        assert_eq!(tables.check(AccountId(2)), Ok(()), "it has less than its share");
+        assert_eq!(node.check(AccountId(1)), Ok(()), "the log has room");
+        shard.update(&[charge(3, 10)]);
+        assert!(matches!(tables.check(AccountId(2)), Err(CommandError::QuotaExceeded { max: 1_000, .. })));
+        drop(shard);
+        assert_eq!(tables.check(AccountId(2)), Ok(()), "it leads no more");
     }
 
     #[test]

@@ -68,6 +68,7 @@ fn record_shard(shard: &ShardReplica, leads: bool, has_failed: bool, rules: u16)
     of_shard("holdfast_waiting_requests", if_leader(kept.waits));
     of_shard("holdfast_sessions", if_leader(kept.sessions));
     of_shard("holdfast_state_bytes", if_leader(usize::try_from(shard.machine.state_bytes()).unwrap_or(usize::MAX)));
+    of_shard("holdfast_table_bytes", if_leader(usize::try_from(shard.machine.table_bytes()).unwrap_or(usize::MAX)));
     of_shard("holdfast_queued_commands", if_leader(shard.queued_commands()));
     of_shard("holdfast_shard_rules", f64::from(rules));
 }
@@ -81,6 +82,7 @@ pub(crate) fn reset_shard(shard: &str) {
         "holdfast_waiting_requests",
         "holdfast_sessions",
         "holdfast_state_bytes",
+        "holdfast_table_bytes",
         "holdfast_queued_commands",
         "holdfast_shard_rules",
     ];
@@ -121,6 +123,8 @@ fn describe() {
     describe_gauge!("holdfast_waiting_requests", "Requests in queues of locks, as the leader has them.");
     describe_gauge!("holdfast_sessions", "Sessions, as the leader has them.");
     describe_gauge!("holdfast_state_bytes", Unit::Bytes, "What accounts are charged with, as the leader has it.");
+    let tables = "What accounts are charged with for lock tables in the leader's memory.";
+    describe_gauge!("holdfast_table_bytes", Unit::Bytes, tables);
     describe_gauge!("holdfast_queued_commands", "Commands that wait at the leader for their log entry.");
     describe_gauge!("holdfast_shard_rules", "The rules by which the replica applies its next entry.");
     describe_gauge!("holdfast_apply_lag_entries", "Entries that are committed and not applied yet.");

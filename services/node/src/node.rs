@@ -84,6 +84,8 @@ pub(crate) struct NodeInner {
     pub(crate) config_lock: tokio::sync::Mutex<()>,
     /// Memory usage of all replicas.
     pub(crate) memory: NodeMemory,
+    /// The same of lock tables that are in no log.
+    pub(crate) table_memory: NodeMemory,
     /// True from the first time that the node is ready until it stops.
     pub(crate) is_serving: Arc<AtomicBool>,
     stopping: AtomicBool,
@@ -215,6 +217,7 @@ impl Node {
                 replica_options: OnceLock::new(),
                 config_lock: tokio::sync::Mutex::default(),
                 memory: NodeMemory::new(options.memory_limit),
+                table_memory: NodeMemory::of_tables(options.soft_memory),
                 is_serving: Arc::default(),
                 stopping: AtomicBool::new(false),
             }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
+use holdfast_core::limit::MAX_TABLE_BYTES;
 use holdfast_core::{Bounds, Rules};
 use holdfast_replication::{Clocks, KnownRules, LogLimits, ReadMode, Timing};
 use holdfast_storage::Identity;
@@ -33,6 +34,9 @@ pub struct NodeOptions {
     /// Bytes that all accounts together may use on this node: from 80 % on, large accounts get nothing new; at 100 %,
     /// no account does.
     pub memory_limit: u64,
+    /// Bytes of the lock tables that are in the memory of this node's leaders and in no log: from 80 % on, large accounts
+    /// get nothing new in them; at 100 %, no account does.
+    pub soft_memory: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub retain_entries: u64,
     /// The same limits in bytes; the one reached first applies.
@@ -64,6 +68,7 @@ impl NodeOptions {
             reads: ReadMode::Lease,
             disk_reserve: DISK_RESERVE,
             memory_limit: u64::MAX,
+            soft_memory: MAX_TABLE_BYTES,
             snapshot_interval_entries: 50_000,
             retain_entries: 10_000,
             log_limits: LogLimits::default(),

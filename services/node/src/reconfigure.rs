@@ -82,7 +82,8 @@ impl NodeInner {
             let own = records.get(id).filter(|poison| poison.release == self.release);
             let fatal = own.and_then(|poison| FatalStep::of_record(id, poison));
             let machine = ShardMachine::new(shard.application, id, bounds, observer);
-            Arc::new(machine.with_memory(self.memory.clone()).with_notes(steps.cloned(), fatal))
+            let machine = machine.with_memory(self.memory.clone()).with_table_memory(self.table_memory.clone());
+            Arc::new(machine.with_notes(steps.cloned(), fatal))
         };
         let machines: Vec<Arc<ShardMachine>> = shards.iter().map(machine).collect();
         let options = GroupOptions {

@@ -43,6 +43,8 @@ pub const MAX_QUESTIONS_OF_LATCH: u64 = 10_000;
 pub const MAX_QUESTIONS_OF_NAMESPACE: u64 = 50_000;
 /// Held-back replies of one shard at a leader.
 pub const MAX_QUESTIONS_OF_SHARD: u64 = 200_000;
+/// Bytes of the lock tables in a node's memory, unless it is started with another number.
+pub const MAX_TABLE_BYTES: u64 = 512 << 20;
 /// What [`HELD_CALLS`] is about, besides their number.
 pub const HELD_BYTES: &str = "the bytes of waits and watches of an account at one gateway";
 /// What [`BUFFERED_BYTES`] is about, besides those of an account: 8 MiB for each connection.
@@ -351,6 +353,9 @@ limits! {
     /// Bytes that all shards of a node keep for an account: twice `max_state_bytes`.
     NODE_BYTES = "max_node_bytes", AccountAndNode, Leader, "QUOTA_EXCEEDED",
         ["the state of the account in this node, in bytes,"], (fixed 1 << 30);
+    /// Bytes of the lock tables in a node's memory, unless it is started with another number.
+    TABLE_BYTES = "max_table_bytes", Node, Leader, "QUOTA_EXCEEDED",
+        ["the bytes of lock tables in the memory of a node"], (fixed MAX_TABLE_BYTES);
     /// API keys of an account.
     API_KEYS = "max_api_keys", Account, Rules, "QUOTA_EXCEEDED",
         ["the number of API keys of an account"], (fixed 1_000);

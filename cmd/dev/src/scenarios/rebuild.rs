@@ -113,8 +113,8 @@ impl Worker {
 pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()> {
     let (shard, node) = successor(stage).await?;
     stage.print_step(
-        "The durability of this namespace is SESSION: the log has its sessions, the memory of one leader its locks. That \
-               leader has its table",
+        "The durability of this namespace is SESSION: the log has its sessions, the memory of one leader its locks. \
+               That leader has its table",
     )?;
     let epoch = await_table(stage, 0).await?;
     stage.check(true, format_args!("the table is READY, in the epoch {epoch}"))?;

@@ -7,6 +7,7 @@
 //! It is pure: every call gets the log state of the same moment, and knows of no leader, caller or wait.
 
 mod force;
+mod memory;
 mod mirror;
 mod request;
 mod verify;

@@ -11,6 +11,7 @@ mod pending_wait;
 mod pending_waits;
 mod soft_tables;
 mod subscriptions;
+mod table_memory;
 mod waiting_call;
 
 use bytes::Bytes;
@@ -21,6 +22,8 @@ use holdfast_core::{
     LocksCommand, NamespaceRef, Owner, Path, Query, RateTable, Reply, Response, Rules, TableCommand, WaitId, codec,
 };
 use tokio::time::Instant;
+
+use crate::memory::NodeMemory;
 use waiting_call::{cancel_of, queued_call};
 
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
@@ -98,6 +101,18 @@ impl LeaderState {
     pub(crate) fn with_attempts(self, attempts: u64) -> Self {
         let last_foreign_attempt = self.attempt_number(attempts).unwrap_or(u64::MAX);
         Self { attempts, last_foreign_attempt, ..self }
+    }
+
+    /// Counts what the lock tables in memory take towards the node's memory for them; `None` for any amount.
+    #[must_use]
+    pub(crate) fn with_table_memory(mut self, memory: Option<NodeMemory>) -> Self {
+        self.tables.set_memory(memory);
+        self
+    }
+
+    /// Returns the bytes of the lock tables in memory, as charged.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.tables.bytes()
     }
 
     /// Returns the attempts so far.

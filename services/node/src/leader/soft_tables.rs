@@ -9,10 +9,15 @@ use holdfast_core::{
 use metrics::histogram;
 use tokio::time::Instant;
 
+use super::table_memory::apply_what_fits;
+use crate::memory::{NodeMemory, ShardMemory};
+
 /// The tables of one leadership: none until its epoch has begun, which is when there are namespaces for them.
 #[derive(Default)]
 pub(crate) struct SoftTables {
     table: Option<SoftTable>,
+    /// What they take of the node's memory; `None` if that has no limit.
+    memory: Option<ShardMemory>,
     /// True while a command for them is under way.
     is_writing: bool,
     /// The clock at which a leader task ends what is due next; absent if it sleeps until it is woken.
@@ -28,6 +33,16 @@ pub(crate) struct SoftTables {
 }
 
 impl SoftTables {
+    /// Counts what the tables take towards this memory.
+    pub(super) fn set_memory(&mut self, memory: Option<NodeMemory>) {
+        self.memory = memory.map(ShardMemory::new);
+    }
+
+    /// Returns the bytes that accounts are charged with for the tables.
+    pub(super) fn bytes(&self) -> u64 {
+        self.memory.as_ref().map_or(0, ShardMemory::total)
+    }
+
     /// Returns the moment by which a step is done at this clock.
     fn context(&self, now_ms: u64, rules: Rules) -> EntryContext {
         let (entry_ms, wall_ms) = self.last_entry;
@@ -67,8 +82,12 @@ impl SoftTables {
             return self.must_wait(core, command).then(|| not_begun(now_ms));
         }
         let context = self.context(now_ms, rules);
-        let applied = self.table.as_mut().map(|table| table.apply(core, &context, command));
-        Some(applied.unwrap_or_else(|| not_begun(now_ms)))
+        let Some(table) = &mut self.table else { return Some(not_begun(now_ms)) };
+        let scarce = self.memory.as_ref().filter(|memory| memory.is_under_pressure());
+        Some(match scarce {
+            None => table.apply(core, &context, command),
+            Some(memory) => apply_what_fits(table, memory, (core, &context), command),
+        })
     }
 
     /// Forces a lock open, if the log knows of the call and of all its holds. `None` if the log has the table.
@@ -143,9 +162,13 @@ impl SoftTables {
         self.scheduled_ms
     }
 
-    /// Takes what its changes mean for others than the callers.
+    /// Counts what its changes take of the memory. Takes what they mean for others than the callers.
     pub(super) fn take_effects(&mut self) -> Vec<Effect> {
-        self.table.as_mut().map(SoftTable::take_effects).unwrap_or_default()
+        let Some(table) = &mut self.table else { return Vec::new() };
+        if let Some(memory) = &self.memory {
+            memory.update(&table.take_changed_charges());
+        }
+        table.take_effects()
     }
 
     /// Returns whether there is something to write, or is due before it is expected; once, whether the tables have
@@ -186,6 +209,9 @@ impl SoftTables {
         match (command, &mut self.table) {
             (TableCommand::BeginEpoch { .. }, table) => {
                 *table = SoftTable::begin(core, given);
+                if let Some(memory) = &self.memory {
+                    memory.reset(&[]);
+                }
                 (self.wakes_all, self.begun_at_ms) = (true, self.last_entry.1);
                 self.rebuilding = Some(Instant::now());
             }
@@ -322,6 +348,32 @@ mod tests {
         let usage = tables.query(&core, 1_000, &Query::Usage { namespace: namespace() }).map(|reply| reply.outcome);
         assert_eq!(usage, Some(Ok(Response::Usage { holds: 1, waiting: 0, sessions: 1 })));
         assert!(tables.query(&core, 1_000, &Query::AccountUsage { account: namespace().account }).is_none());
+    }
+
+    #[test]
+    fn a_table_without_room_grants_nothing_new_and_takes_what_is_given_up() {
+        let (mut core, mut tables) = (core(), SoftTables::default());
+        tables.set_memory(Some(NodeMemory::of_tables(9_000)));
+        write(&mut tables, &mut core, 7);
+        let (first, second) = (acquire(&mut core, 1), acquire(&mut core, 2));
+        assert!(outcome(&mut tables, &core, &first).is_ok());
+        tables.take_effects();
+        assert!(tables.bytes() > 9_000, "{}", tables.bytes());
+        let refused = outcome(&mut tables, &core, &second).expect_err("there is no room");
+        assert_eq!(refused.limit().map(|limit| limit.name), Some("max_table_bytes"));
+        assert!(outcome(&mut tables, &core, &first).is_ok(), "it is a repeat");
+        let both = LocksCommand::Batch(vec![second.clone(), first]);
+        let Ok(Response::Batch(outcomes)) = outcome(&mut tables, &core, &both) else { panic!("no list") };
+        assert!(matches!(&outcomes[..], [Err(CommandError::QuotaExceeded { .. }), Ok(_)]), "{outcomes:?}");
+
+        let close = LocksCommand::CloseSession { namespace: namespace(), session_id: "se_1".into(), message: None };
+        apply(&mut core, close);
+        for effect in core.take_effects() {
+            tables.follow(&CONTEXT, &effect);
+        }
+        tables.take_effects();
+        assert!(tables.bytes() < 9_000, "{}", tables.bytes());
+        assert!(outcome(&mut tables, &core, &second).is_ok());
     }
 
     #[test]

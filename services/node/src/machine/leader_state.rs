@@ -23,7 +23,7 @@ impl Inner {
         let (rules, (term, attempts)) = (self.rules, self.last_attempts);
         let built = catch_panic(|| {
             self.leads.zip(self.core.as_ref()).map(|(leads, core)| {
-                let fresh = LeaderState::new(leads, rules, core);
+                let fresh = LeaderState::new(leads, rules, core).with_table_memory(self.table_memory.clone());
                 if leads == term { fresh.with_attempts(attempts) } else { fresh }
             })
         });

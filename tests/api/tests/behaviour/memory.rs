@@ -68,3 +68,39 @@ async fn a_session_keeps_what_it_has_when_there_is_no_room_for_more() {
     session.send(json!({"type": "release", "request_id": "r"})).await;
     session.expect_ready("r").await;
 }
+
+#[tokio::test]
+async fn a_session_keeps_what_it_has_in_a_table_that_has_no_room_for_more() {
+    let server = Standalone::start(&scratch(), &["--soft-memory", "64KiB"]);
+    let tenant = create_tenant(&server).await;
+    let rest = &tenant.rest;
+    rest.json("POST /v1/namespaces", json!({"name": "ns", "durability": "SESSION"})).await.ok();
+    let mut session = SessionSocket::connect(rest).await;
+    session.send(json!({"type": "open", "process_id": "p", "ttl_ms": 60_000, "keeps_table": true})).await;
+    assert_eq!(session.receive().await["type"], "opened");
+    let mut granted = 0;
+    let refused = loop {
+        let name = format!("l{granted}");
+        session.send(lock_message(&name, &name)).await;
+        let answer = session.receive().await;
+        if answer["state"] != "ACQUIRED" {
+            break answer;
+        }
+        granted += 1;
+        assert!(granted < 1_000, "the node takes more than it may");
+    };
+    assert!(granted > 20, "{granted} locks fit");
+    assert_eq!(
+        (&refused["type"], &refused["reason"]["code"]),
+        (&json!("refused"), &json!("QUOTA_EXCEEDED")),
+        "{refused}"
+    );
+    // The log has room: its namespaces go on.
+    tenant.create_namespace("full").await;
+    rest.json("POST /v1/namespaces/full/locks/x/acquire", json!({"process_id": "p", "ttl_ms": TTL_MS})).await.ok();
+    for lock in 0..granted {
+        session.send(json!({"type": "release", "request_id": format!("l{lock}")})).await;
+        session.expect_ready(&format!("l{lock}")).await;
+    }
+    session.acquire("again", "again").await;
+}

@@ -35,7 +35,7 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 17] = [
 ];
 
 /// What has to be there, whatever else is.
-const EXPECTED_METRICS: [&str; 20] = [
+const EXPECTED_METRICS: [&str; 21] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
     "holdfast_refusals_total",
@@ -46,6 +46,7 @@ const EXPECTED_METRICS: [&str; 20] = [
     "holdfast_waiting_requests",
     "holdfast_sessions",
     "holdfast_state_bytes",
+    "holdfast_table_bytes",
     "holdfast_queued_commands",
     "holdfast_commit_seconds",
     "holdfast_apply_seconds",

@@ -50,11 +50,11 @@ impl SoftTable {
     }
 }
 
-/// Returns the limits of a namespace in the leader's memory.
+/// Returns the limits of a namespace in the leader's memory. It keeps no events there, since nobody can read them.
 fn table_limits(limits: &Limits) -> Limits {
     let max_holds_per_namespace = limits.max_holds_per_namespace.min(MAX_HOLDS);
     let max_requests_per_session = limits.max_requests_per_session.min(MAX_REQUESTS);
-    Limits { max_holds_per_namespace, max_requests_per_session, ..limits.clone() }
+    Limits { max_holds_per_namespace, max_requests_per_session, max_event_bytes: 0, ..limits.clone() }
 }
 
 impl LocksState {

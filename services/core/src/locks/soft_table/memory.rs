@@ -1,0 +1,30 @@
+//! What the tables take of the leader's memory, and which commands would take more.
+
+use super::request::table_command;
+use super::{SoftTable, asks};
+use crate::LocksCommand;
+use crate::locks::Charge;
+use crate::shard::ShardState;
+
+impl SoftTable {
+    /// Returns the charges of the accounts whose charge changed since the last call.
+    pub fn take_changed_charges(&mut self) -> Vec<Charge> {
+        self.core.take_changed_charges()
+    }
+
+    /// Returns whether a command for these tables would create state in them. Repeats and releases do not.
+    pub fn creates_state(&self, log: &ShardState, command: &LocksCommand) -> bool {
+        let session = log.locks().filter(|_| asks(command)).and_then(|log| log.table_session(command).ok());
+        let Some((namespace, _, session)) = session else { return false };
+        let number = session.facts.number;
+        if namespace.table_log.is_earlier(number) {
+            return false;
+        }
+        if !self.core.sessions.contains_key(&number) {
+            // It has never asked for anything.
+            return true;
+        }
+        let transition_ms = namespace.table_log.transition_ms(number).unwrap_or_default();
+        table_command(command, transition_ms).is_ok_and(|command| self.core.creates_state(&command))
+    }
+}
