@@ -132,7 +132,7 @@ impl From<&BarrierView> for ObservedBarrier {
 impl From<BarrierAnswerInfo> for ObservedMeeting {
     fn from(answer: BarrierAnswerInfo) -> Self {
         let BarrierAnswerInfo { outcome, generation, next_generation, index, lost, ended, barrier } = answer;
-        Self { outcome, generation, next_generation, index, lost, ended, barrier: barrier.into() }
+        Self { outcome, generation, next_generation, index, lost, ended: ended.flatten(), barrier: barrier.into() }
     }
 }
 
