@@ -23,6 +23,7 @@ use super::client_command::{ClientCommand, InFlightBatch};
 use super::command_queue::CommandQueue;
 use super::handle::{KeepAliveReply, SessionHandle};
 use super::keep_alive::KeepAliveScheduler;
+use super::life::{SessionLife, life_over_error};
 use super::permit_table::PermitTable;
 use super::protocol::MessageSequence;
 use super::rare_events::{RareEvent, RareEvents};
@@ -66,6 +67,8 @@ pub(super) struct SessionConnection<'a> {
     pub(super) deferred_asks: DeferredAsks,
     keep_alive: KeepAliveScheduler,
     pub(super) subscription: Subscription<SessionUpdate>,
+    /// How long the session is certain to live, if the gateway keeps it alive.
+    life: Option<SessionLife>,
     rare_events: RareEvents<'a>,
     /// Set when the client has disconnected: its messages are processed until then.
     finish_deadline: Option<Instant>,
@@ -90,12 +93,12 @@ impl<'a> SessionConnection<'a> {
         session: Arc<SessionHandle>,
         access_watch: AccessWatch,
         caller: AuthContext,
-        keep_alive: bool,
+        life: Option<SessionLife>,
         sequence: MessageSequence,
         incoming: mpsc::Receiver<Inbound>,
         outgoing: &'a OutboundQueue,
     ) -> Self {
-        let rare_events = RareEvents::new(session.service.stopping(), outgoing, access_watch);
+        let rare_events = RareEvents::new(session.service.stopping(), outgoing, access_watch, life.clone());
         Self {
             caller: Ok(caller),
             sequence,
@@ -114,8 +117,9 @@ impl<'a> SessionConnection<'a> {
             has_unplaced: false,
             deferred_updates: Vec::new(),
             deferred_asks: DeferredAsks::default(),
-            keep_alive: KeepAliveScheduler::new(Arc::clone(&session), keep_alive),
+            keep_alive: KeepAliveScheduler::new(Arc::clone(&session), life.clone()),
             subscription: session.subscribe(),
+            life,
             rare_events,
             finish_deadline: None,
             end_reason_deadline: None,
@@ -189,6 +193,7 @@ impl<'a> SessionConnection<'a> {
         match event {
             RareEvent::Stop => return Err(CloseReason::Failed(stopping_error())),
             RareEvent::ClientGone => self.on_client_gone(),
+            RareEvent::LifeOver => return Err(CloseReason::Failed(life_over_error())),
             RareEvent::AccessChecked(Err(error)) if is_final(&error) => return Err(CloseReason::Failed(error)),
             RareEvent::AccessChecked(checked) => self.caller = checked,
         }
@@ -259,6 +264,11 @@ impl<'a> SessionConnection<'a> {
     /// Sends a message to the client, unless it disconnected. The command in flight goes on meanwhile: it has a permit
     /// that calls of others may wait for.
     pub(super) async fn send(&mut self, message: ServerMessage) -> Result<(), CloseReason> {
+        // A leader that was deposed may grant to a session that has ended elsewhere.
+        let is_grant = matches!(message, ServerMessage::Acquired { .. });
+        if is_grant && self.life.as_ref().is_some_and(SessionLife::is_over) {
+            return Err(CloseReason::Failed(life_over_error()));
+        }
         let is_accepted = tokio::select! {
             biased;
             is_accepted = self.outgoing.send(message) => is_accepted,

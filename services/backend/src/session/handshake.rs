@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use holdfast_api::session_message::{ClientPayload, Open, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, CreateSession, validate};
+use holdfast_clock::BootInstant;
 use holdfast_supervise::spawn_temporary;
 use holdfast_types::{Durability, Scopes};
 use metrics::gauge;
@@ -14,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::channel::{CloseReason, Inbound, OutboundQueue, SessionReceiver, SessionSender, queues, stopping_error};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
+use super::life::SessionLife;
 use super::protocol::{MessageSequence, protocol_error};
 use crate::access_watch::{AccessWatch, is_final};
 use crate::admission::HeldCall;
@@ -28,7 +30,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct ConnectionOptions {
     /// Whether the session's time to live may be outside the account's limits. It is at least 1 ms.
     pub allow_any_ttl: bool,
-    /// Whether the gateway keeps the session alive as long as the connection is open.
+    /// Whether the gateway keeps the session alive as long as the connection is open, which ends when the session may
+    /// have ended: the client counts nothing.
     pub keep_alive: bool,
 }
 
@@ -66,6 +69,8 @@ impl Drop for ConnectionGauge {
 /// A session that was opened or resumed on the connection.
 struct OpenedSession {
     session: SessionHandle,
+    /// When the opening was sent.
+    asked_at: BootInstant,
     /// Counts the connection for as long as it is open.
     held: HeldCall,
     /// The caller when it was opened.
@@ -112,11 +117,15 @@ impl Handshake {
         let message = opened.message();
         let order = MessageSequence::after_open(seq, opened.resumed);
         let _held = opened.held;
+        let life = self.options.keep_alive.then(|| {
+            let ttl = Duration::from_millis(opened.session.ttl_ms);
+            SessionLife::new(self.service.inner.clocks.clone(), opened.asked_at, ttl)
+        });
         let live = SessionConnection::new(
             Arc::new(opened.session),
             self.access_watch(),
             opened.caller,
-            self.options.keep_alive,
+            life,
             order,
             incoming,
             outgoing,
@@ -182,6 +191,7 @@ impl Handshake {
         let context = CallContext::new("session connection");
         let Open { keeps_table, transition_ms, .. } = *open;
         let terms = OpenTerms { resume: open.session_id.as_deref(), keeps_table, transition_ms };
+        let asked_at = self.service.inner.clocks.now();
         let opened = self.service.open_session(tenant, &context, &request, terms).await?;
         let session = SessionHandle {
             service: self.service.clone(),
@@ -194,7 +204,7 @@ impl Handshake {
             table_epoch: opened.table_epoch,
         };
         let leader = context.report.leader_gateway();
-        Ok(OpenedSession { session, held, caller, resumed: opened.resumed, leader })
+        Ok(OpenedSession { session, asked_at, held, caller, resumed: opened.resumed, leader })
     }
 }
 

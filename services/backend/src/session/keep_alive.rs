@@ -7,9 +7,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::ApiResult;
+use holdfast_clock::BootInstant;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::handle::{KeepAliveReply, SessionHandle};
+use super::life::SessionLife;
 
 /// Keep-alives per time to live of the session, when the gateway sends them.
 const KEEP_ALIVES_PER_TTL: u32 = 3;
@@ -20,6 +22,10 @@ const MIN_KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) struct KeepAliveScheduler {
     session: Arc<SessionHandle>,
     reply: Option<BoxFuture<'static, ApiResult<KeepAliveReply>>>,
+    /// What the keep-alives extend, if the gateway sends them on its own.
+    life: Option<SessionLife>,
+    /// When the running keep-alive was sent, if that is needed.
+    sent: Option<BootInstant>,
     /// Requests that the running keep-alive answers.
     in_flight: usize,
     /// Requests for the next one.
@@ -28,15 +34,15 @@ pub(super) struct KeepAliveScheduler {
 }
 
 impl KeepAliveScheduler {
-    /// With `by_itself`, the gateway sends keep-alives on its own.
-    pub(super) fn new(session: Arc<SessionHandle>, by_itself: bool) -> Self {
-        let interval = by_itself.then(|| {
+    /// With a life, the gateway sends keep-alives on its own, and counts it.
+    pub(super) fn new(session: Arc<SessionHandle>, life: Option<SessionLife>) -> Self {
+        let interval = life.is_some().then(|| {
             let beat = (Duration::from_millis(session.ttl_ms) / KEEP_ALIVES_PER_TTL).max(MIN_KEEP_ALIVE_INTERVAL);
             let mut interval = interval_at(Instant::now() + beat, beat);
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
             interval
         });
-        Self { session, reply: None, in_flight: 0, queued: 0, interval }
+        Self { session, reply: None, life, sent: None, in_flight: 0, queued: 0, interval }
     }
 
     /// The client requests a keep-alive.
@@ -50,6 +56,7 @@ impl KeepAliveScheduler {
             if let Some(running) = &mut self.reply {
                 let outcome = running.await;
                 self.reply = None;
+                self.extend_life(&outcome);
                 return (std::mem::take(&mut self.in_flight), outcome);
             }
             if self.queued == 0 {
@@ -59,7 +66,15 @@ impl KeepAliveScheduler {
                 }
             }
             self.in_flight = std::mem::take(&mut self.queued);
+            // It is sent later than this, so it counts for no longer than the service promises.
+            self.sent = self.life.as_ref().map(SessionLife::now);
             self.reply = Some(Arc::clone(&self.session).keep_alive().boxed());
+        }
+    }
+
+    fn extend_life(&self, outcome: &ApiResult<KeepAliveReply>) {
+        if let (Some(life), Some(sent), Ok(Ok(remaining_ms))) = (&self.life, self.sent, outcome) {
+            life.extend(sent, Duration::from_millis(*remaining_ms));
         }
     }
 }

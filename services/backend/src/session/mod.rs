@@ -27,6 +27,7 @@ mod connection;
 mod handle;
 mod handshake;
 mod keep_alive;
+mod life;
 mod message_bytes;
 mod permit_table;
 mod permits;

@@ -10,6 +10,7 @@ use holdfast_api::ApiResult;
 use tokio_util::sync::CancellationToken;
 
 use super::channel::OutboundQueue;
+use super::life::SessionLife;
 use crate::AuthContext;
 use crate::access_watch::AccessWatch;
 
@@ -21,6 +22,8 @@ pub(super) enum RareEvent {
     ClientGone,
     /// The access of the caller was checked.
     AccessChecked(ApiResult<AuthContext>),
+    /// The session may have ended.
+    LifeOver,
 }
 
 /// Yields the rare events of a connection.
@@ -30,11 +33,19 @@ pub(super) struct RareEvents<'a>(FuturesUnordered<BoxFuture<'a, Fired>>);
 type Fired = (RareEvent, Option<Box<AccessWatch>>);
 
 impl<'a> RareEvents<'a> {
-    pub(super) fn new(stopping: CancellationToken, outgoing: &'a OutboundQueue, access_watch: AccessWatch) -> Self {
+    pub(super) fn new(
+        stopping: CancellationToken,
+        outgoing: &'a OutboundQueue,
+        access_watch: AccessWatch,
+        life: Option<SessionLife>,
+    ) -> Self {
         let events: FuturesUnordered<BoxFuture<'a, Fired>> = FuturesUnordered::new();
         events.push(stopping.cancelled_owned().map(|()| (RareEvent::Stop, None)).boxed());
         events.push(outgoing.closed().map(|()| (RareEvent::ClientGone, None)).boxed());
         events.push(check_access(Box::new(access_watch)).boxed());
+        if let Some(life) = life {
+            events.push(life.over().map(|()| (RareEvent::LifeOver, None)).boxed());
+        }
         Self(events)
     }
 
