@@ -6,9 +6,10 @@ use bytes::Bytes;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{Command, LocksCommand, NamespaceRef, Query, codec};
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_replication::NotLeader;
 use tokio::time::{Duration, Instant, timeout_at};
 
-use crate::call_handler::not_leader;
+use crate::call_handler::{not_leader, not_leader_outcome};
 use crate::leader::LeaderState;
 use crate::replica::ShardReplica;
 use crate::soft_deletes;
@@ -31,6 +32,11 @@ pub(crate) async fn apply(shard: &ShardReplica, term: u64, bytes: &[u8], deadlin
     wait_for_table(shard, term, deadline, |core, table| table.must_wait_for_tables(core, &command)).await;
     let leads = (*shard.group.subscribe_leadership().borrow()).filter(|leads| leads.term == term);
     let Some(leads) = leads else { return Some(not_leader(shard)) };
+    // A grant is safe without a lease. But a leader that is cut off keeps no session alive, and the one of the majority
+    // may be found: its own name as a hint would lead back here.
+    if !shard.group.has_recent_quorum(term) {
+        return Some(not_leader_outcome(NotLeader { leader: None, term: 0 }));
+    }
     let now_ms = leads.clock.now_ms();
     match shard.machine.with_leader_state(term, |core, table| table.apply_in_memory(core, now_ms, &command)) {
         None => Some(not_leader(shard)),
