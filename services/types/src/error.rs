@@ -116,6 +116,12 @@ pub enum CommandError {
 }
 
 impl CommandError {
+    /// Returns the refusal of one more request of a session that may have this many.
+    pub fn too_many_requests(max: u64) -> Self {
+        let what = "the number of requests of a session that are not released".to_owned();
+        Self::QuotaExceeded { what, max, hint: "release requests by their ids or have the limit raised".to_owned() }
+    }
+
     /// Returns the limit that is reached, if the error is about one.
     pub fn limit(&self) -> Option<&'static Limit> {
         let (Self::QuotaExceeded { what, .. } | Self::RateLimited { what, .. }) = self else { return None };

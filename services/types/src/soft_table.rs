@@ -13,6 +13,8 @@ pub const TABLE_SESSION_TTL_MS: (u64, u64) = (2_000, 60_000);
 pub const MAX_TABLE_TRANSITION_MS: u64 = 600_000;
 /// Maximum number of claims that were ended by force in one namespace and are kept.
 pub const MAX_FORFEITS: u64 = 4_096;
+/// Maximum number of requests of a session that are not released, in a namespace with such a table.
+pub const MAX_TABLE_REQUESTS: u64 = 10_000;
 
 /// Commands for namespaces whose lock tables are in the memory of their shard's leader. Known from rules 2 on; before,
 /// they are rejected with `Malformed`.

@@ -220,6 +220,14 @@ fn requests_without_a_place_are_sent_again_in_order_until_they_have_one() {
     assert!(!ledger.is_unplaced("z") && ledger.first_unplaced(9) == ["a"]);
     ledger.released_without_views("a");
     assert!(ledger.first_unplaced(9).is_empty() && !ledger.is_unplaced("a"));
+    ledger.unplaced(&second);
+    ledger.unplaced(&second);
+    assert_eq!((ledger.first_unplaced(9), ledger.len()), (vec!["a".into()], 2), "each is in it once");
+    ledger.granted_anew(&second, 5);
+    assert!(ledger.first_unplaced(9).is_empty());
+    ledger.unplaced(&lock("b", &["y"], Mode::Write));
+    ledger.clear();
+    assert!(ledger.first_unplaced(9).is_empty() && ledger.len() == 0);
 }
 
 #[test]

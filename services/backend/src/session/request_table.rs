@@ -61,11 +61,19 @@ pub(super) struct RequestTable {
     holds: BTreeMap<Vec<String>, BTreeMap<FencingToken, Hold>>,
     /// The number of the last request that waited without a place.
     unplaced: u64,
+    /// Those that do, by number.
+    places: BTreeMap<u64, String>,
 }
 
 impl RequestTable {
     pub(super) fn new(session_id: &str) -> Self {
-        Self { session_id: session_id.to_owned(), requests: HashMap::new(), holds: BTreeMap::new(), unplaced: 0 }
+        Self {
+            session_id: session_id.to_owned(),
+            requests: HashMap::new(),
+            holds: BTreeMap::new(),
+            unplaced: 0,
+            places: BTreeMap::new(),
+        }
     }
 
     /// Returns the lock of a request.
@@ -144,8 +152,7 @@ impl RequestTable {
     /// Records that a request waits behind all such ones without a place at its leader.
     pub(super) fn unplaced(&mut self, lock: &Arc<Lock>) {
         self.unplaced += 1;
-        let state = RequestState::Unplaced(self.unplaced);
-        self.requests.insert(lock.request_id.clone(), Request { lock: Arc::clone(lock), state, lost: Vec::new() });
+        self.put(lock, RequestState::Unplaced(self.unplaced));
     }
 
     pub(super) fn is_unplaced(&self, request_id: &str) -> bool {
@@ -154,25 +161,22 @@ impl RequestTable {
 
     /// Returns the first ones without a place, in order, at most this many.
     pub(super) fn first_unplaced(&self, max: usize) -> Vec<String> {
-        let number = |(request_id, request): (&String, &Request)| match request.state {
-            RequestState::Unplaced(number) => Some((number, request_id.clone())),
-            RequestState::Waiting(_) | RequestState::Granted => None,
-        };
-        let mut all: Vec<(u64, String)> = self.requests.iter().filter_map(number).collect();
-        all.sort_unstable();
-        all.into_iter().take(max).map(|(_, request_id)| request_id).collect()
+        self.places.values().take(max).cloned().collect()
+    }
+
+    /// Returns the number of requests.
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
     }
 
     pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId) {
-        let request = Request { lock: Arc::clone(lock), state: RequestState::Waiting(wait), lost: Vec::new() };
-        self.requests.insert(lock.request_id.clone(), request);
+        self.put(lock, RequestState::Waiting(wait));
     }
 
     /// Records that a request holds all its claims. `locks` are the claimed locks after the grant; claims that were
     /// held before keep their tokens, which this reads from there.
     pub(super) fn granted(&mut self, lock: &Arc<Lock>, token: FencingToken, locks: &[LockView]) {
-        let request = Request { lock: Arc::clone(lock), state: RequestState::Granted, lost: Vec::new() };
-        self.requests.insert(lock.request_id.clone(), request);
+        self.put(lock, RequestState::Granted);
         for claim in &lock.resources {
             let path = &claim.path;
             let view = locks.iter().find(|view| view.path.0 == *path);
@@ -194,8 +198,7 @@ impl RequestTable {
 
     /// Records that a request holds all its claims, each under this token.
     pub(super) fn granted_anew(&mut self, lock: &Arc<Lock>, token: FencingToken) {
-        let request = Request { lock: Arc::clone(lock), state: RequestState::Granted, lost: Vec::new() };
-        self.requests.insert(lock.request_id.clone(), request);
+        self.put(lock, RequestState::Granted);
         for claim in &lock.resources {
             let path = &claim.path;
             if let Some(holds) = self.holds.get_mut(path) {
@@ -211,7 +214,7 @@ impl RequestTable {
 
     /// Removes a request that has no holds and does not wait.
     pub(super) fn remove(&mut self, request_id: &str) {
-        self.requests.remove(request_id);
+        self.take(request_id);
     }
 
     /// Removes a hold, and returns it if the client had been notified of it.
@@ -226,7 +229,7 @@ impl RequestTable {
 
     /// Records the release of a request. `locks` are the locks that it claimed, as they are now.
     pub(super) fn released(&mut self, request_id: &str, locks: &[LockView]) {
-        let released = self.requests.remove(request_id);
+        let released = self.take(request_id);
         for view in locks {
             let is_complete = holders_in(view).count() as u64 == view.holders_total;
             // Holds of other threads were lost; the message that says how notifies the client.
@@ -253,7 +256,7 @@ impl RequestTable {
 
     /// Records the release of a request after which no hold is left at its paths.
     pub(super) fn released_completely(&mut self, request_id: &str) {
-        let Some(released) = self.requests.remove(request_id) else { return };
+        let Some(released) = self.take(request_id) else { return };
         let is_its = |hold: &Hold| hold.holder.as_ref().is_none_or(|holder| *holder == released.lock.holder);
         for claim in &released.lock.resources {
             let ended = self.holds_at(&claim.path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token);
@@ -266,7 +269,7 @@ impl RequestTable {
     /// Records the release of a request without views of its locks: ends its holds that no other request of its thread
     /// claims.
     pub(super) fn released_without_views(&mut self, request_id: &str) {
-        let Some(released) = self.requests.remove(request_id) else { return };
+        let Some(released) = self.take(request_id) else { return };
         for claim in &released.lock.resources {
             let path = Path(claim.path.clone());
             for token in self.unshared_holds(&released, &path) {
@@ -278,9 +281,32 @@ impl RequestTable {
     /// Records the release of everything, and returns the requests that it ends, in order of name.
     pub(super) fn clear(&mut self) -> Vec<String> {
         self.holds.clear();
+        self.places.clear();
         let mut request_ids: Vec<String> = std::mem::take(&mut self.requests).into_keys().collect();
         request_ids.sort_unstable();
         request_ids
+    }
+
+    /// Adds a request in this state, or replaces the one of its name.
+    fn put(&mut self, lock: &Arc<Lock>, state: RequestState) {
+        let request = Request { lock: Arc::clone(lock), state, lost: Vec::new() };
+        let replaced = self.requests.insert(lock.request_id.clone(), request);
+        self.forget_place(replaced.as_ref());
+        if let RequestState::Unplaced(number) = state {
+            self.places.insert(number, lock.request_id.clone());
+        }
+    }
+
+    fn take(&mut self, request_id: &str) -> Option<Request> {
+        let removed = self.requests.remove(request_id);
+        self.forget_place(removed.as_ref());
+        removed
+    }
+
+    fn forget_place(&mut self, gone: Option<&Request>) {
+        if let Some(Request { state: RequestState::Unplaced(number), .. }) = gone {
+            self.places.remove(number);
+        }
     }
 
     /// Returns the holds of the path that no request claims after the release of this request.

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
+use holdfast_api::ApiError;
 use holdfast_api::session_message::{Lock, ServerMessage};
+use holdfast_types::{CommandError, MAX_TABLE_REQUESTS};
 
 use super::channel::CloseReason;
 use super::client_command::ClientCommand;
@@ -16,12 +18,25 @@ impl SessionConnection<'_> {
         self.session.table_epoch.is_some() && !lock.only_try && tries == 0 && !self.is_known(&lock.request_id)
     }
 
-    /// Lets a request wait that the leader can't decide yet.
+    /// Lets a request wait that the leader can't decide yet, if the session may have one more.
     pub(super) async fn wait_for_table(&mut self, lock: &Arc<Lock>) -> Result<(), CloseReason> {
+        if let Err(refused) = self.check_request_count(&lock.request_id) {
+            return self.on_command_failed(&ClientCommand::Lock(Arc::clone(lock)), ApiError::from(refused)).await;
+        }
         self.requests.unplaced(lock);
         self.has_unplaced = true;
         let (request_id, blockers, holders) = (lock.request_id.clone(), Vec::new(), Vec::new());
         self.send(ServerMessage::Enqueued { request_id, queue_position: None, blockers, holders, woken: None }).await
+    }
+
+    /// Checks the limit of the leader, which does not know of these requests: nothing else bounds them.
+    fn check_request_count(&self, request_id: &str) -> Result<(), CommandError> {
+        let of_account = self.tenant().map_or(u64::MAX, |tenant| tenant.limits().max_requests_per_session);
+        let max = of_account.min(MAX_TABLE_REQUESTS);
+        if (self.requests.len() as u64) < max || self.requests.state(request_id).is_some() {
+            return Ok(());
+        }
+        Err(CommandError::too_many_requests(max))
     }
 
     /// Sends the first of them again, which the leader answers once its table is complete, or after a while.

@@ -133,11 +133,7 @@ impl NamespaceTxn<'_> {
         }
         let max = self.since_rules_two(limits.max_requests_per_session);
         if session.requests.len() as u64 >= max {
-            return Err(quota_exceeded(
-                "the number of requests of a session that are not released",
-                max,
-                "release requests by their ids or have the limit raised",
-            ));
+            return Err(CommandError::too_many_requests(max));
         }
         let max = self.since_rules_two(limits.max_requests_per_hold);
         let is_full = |index: usize| self.requests_at(asked, index, max) >= max;

@@ -9,14 +9,12 @@ use crate::locks::owner::{OwnerId, OwnerName};
 use crate::locks::sessions::{Session, SessionFacts};
 use crate::locks::{LocksState, NamespaceKey};
 use crate::{
-    CommandError, Durability, EntryContext, Limits, LocksCommand, NamespaceRef, Owner, Query, Release, Response,
-    SessionCommand, SessionEnd, SessionNumber, TableEpoch,
+    CommandError, Durability, EntryContext, Limits, LocksCommand, MAX_TABLE_REQUESTS, NamespaceRef, Owner, Query,
+    Release, Response, SessionCommand, SessionEnd, SessionNumber, TableEpoch,
 };
 
 /// Holds in one namespace.
 const MAX_HOLDS: u64 = 200_000;
-/// Requests of one session.
-const MAX_REQUESTS: u64 = 10_000;
 
 impl SoftTable {
     /// Makes the namespace and the session of a request as they are in the log.
@@ -53,7 +51,7 @@ impl SoftTable {
 /// Returns the limits of a namespace in the leader's memory. It keeps no events there, since nobody can read them.
 fn table_limits(limits: &Limits) -> Limits {
     let max_holds_per_namespace = limits.max_holds_per_namespace.min(MAX_HOLDS);
-    let max_requests_per_session = limits.max_requests_per_session.min(MAX_REQUESTS);
+    let max_requests_per_session = limits.max_requests_per_session.min(MAX_TABLE_REQUESTS);
     Limits { max_holds_per_namespace, max_requests_per_session, max_event_bytes: 0, ..limits.clone() }
 }
 
