@@ -324,6 +324,14 @@ impl LocksState {
         effects
     }
 
+    /// Returns the sessions that have ended, in order, of those effects that nobody has taken yet.
+    pub(super) fn untold_ends(&self) -> impl Iterator<Item = (SessionNumber, SessionEnd)> {
+        self.effects.pending.iter().filter_map(|note| match note {
+            BufferedEffect::Ended { number, reason, .. } => Some((*number, *reason)),
+            _ => None,
+        })
+    }
+
     pub(crate) fn has_effects(&self) -> bool {
         !self.effects.pending.is_empty() || !self.effects.events.is_empty()
     }

@@ -12,7 +12,7 @@ mod mirror;
 mod request;
 mod verify;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use holdfast_mutations::{Mutation, is_enabled};
 
@@ -41,8 +41,8 @@ pub struct SoftTable {
     block: RevisionBlock,
     /// The block that follows, once the log has given it out.
     next_block: Option<RevisionBlock>,
-    /// Sessions that have ended in the log, and not yet here. Each session is in it once at most.
-    ended: VecDeque<(SessionNumber, SessionEnd)>,
+    /// Sessions that have ended in the log, and not yet here.
+    ended: BTreeMap<SessionNumber, SessionEnd>,
     /// Namespaces that are gone in the log, and not yet here.
     closed: VecDeque<NamespaceRef>,
     effects: Vec<Effect>,
@@ -54,7 +54,7 @@ impl SoftTable {
         let log = log.locks().filter(|log| begun.epoch > 0 && log.table_epoch() == *begun)?;
         let mut common = log.common.empty();
         common.revision = if is_enabled(Mutation::SoftTokenRestart) { 0 } else { begun.block.first };
-        let (ended, closed) = (VecDeque::new(), VecDeque::new());
+        let (ended, closed) = (BTreeMap::new(), VecDeque::new());
         let (epoch, block) = (begun.epoch, begun.block);
         Some(Self { core: LocksState::new(common), epoch, block, next_block: None, ended, closed, effects: Vec::new() })
     }
@@ -146,6 +146,7 @@ impl SoftTable {
         if asks(&command) {
             check_complete(namespace)?;
         }
+        self.hear_of_ends(log);
         self.advance(context);
         self.check_revisions()?;
         self.mirror(context, namespace, session_id, &session.facts);
@@ -191,31 +192,78 @@ impl SoftTable {
         self.check_revisions().is_ok()
     }
 
-    /// Follows what an entry of the log has done.
-    pub fn follow(&mut self, context: &EntryContext, effect: &Effect) {
+    /// Hears of what an entry of the log has done. It counts from the next step on: what ends there is not granted what
+    /// others leave meanwhile.
+    pub fn follow(&mut self, effect: &Effect) {
         match effect {
-            Effect::SessionEnded { reason: SessionEnd::NamespaceDeleted, .. } => return,
-            Effect::SessionEnded { number, reason, .. } if self.core.sessions.contains_key(number) => {
-                self.ended.push_back((*number, *reason));
+            Effect::SessionEnded { number, reason, .. } => {
+                if *reason != SessionEnd::NamespaceDeleted && self.core.sessions.contains_key(number) {
+                    self.ended.insert(*number, *reason);
+                }
             }
             Effect::NamespaceClosed { namespace } if self.core.slot_of(namespace).is_some() => {
                 self.closed.push_back(namespace.clone());
             }
-            _ => return,
+            _ => {}
         }
-        self.advance(context);
     }
 
-    /// Ends what has ended in the log, as far as there are revisions.
+    /// Hears of the ends of sessions whose effects nobody has taken from the log yet.
+    pub fn catch_up(&mut self, log: &ShardState) {
+        if let Some(log) = log.locks() {
+            self.hear_of_ends(log);
+        }
+    }
+
+    fn hear_of_ends(&mut self, log: &LocksState) {
+        let is_here = |number: &SessionNumber| self.core.sessions.contains_key(number);
+        self.ended.extend(log.untold_ends().filter(|(number, _)| is_here(number)));
+    }
+
+    /// Returns whether something has ended in the log that has not ended here.
+    pub fn is_behind(&self) -> bool {
+        !(self.closed.is_empty() && self.ended.is_empty())
+    }
+
+    /// Ends what has ended in the log, as far as there are revisions. In each namespace grants follow once all of these
+    /// sessions have ended, because waiters may belong to them.
     fn settle(&mut self, context: &EntryContext) {
-        while !(self.closed.is_empty() && self.ended.is_empty()) && self.begin_step(context) {
+        while !self.closed.is_empty() && self.begin_end(context) {
             if let Some(namespace) = self.closed.pop_front() {
                 self.core.purge(&namespace);
-            } else if let Some((number, why)) = self.ended.pop_front() {
-                self.core.end_mirrored(context, number, why);
             }
             self.collect_effects();
         }
+        let mut by_slot: BTreeMap<u32, Vec<(SessionNumber, SessionEnd)>> = BTreeMap::new();
+        for (number, why) in std::mem::take(&mut self.ended) {
+            if let Some((slot, _)) = self.core.sessions.get(&number) {
+                by_slot.entry(*slot).or_default().push((number, why));
+            }
+        }
+        for (slot, mut sessions) in by_slot {
+            while !sessions.is_empty() && self.begin_end(context) {
+                if let Some((number, why)) = sessions.pop() {
+                    self.core.end_mirrored(context, number, why);
+                }
+                self.collect_effects();
+            }
+            if sessions.is_empty() {
+                self.core.begin_slice();
+                self.core.grant_freed(context, slot);
+                self.collect_effects();
+            }
+            self.ended.extend(sessions);
+        }
+    }
+
+    /// Moves the clock for an end, for which nothing else may be done. Returns whether there are revisions for it.
+    fn begin_end(&mut self, context: &EntryContext) -> bool {
+        let is_ready = self.check_revisions().is_ok();
+        if is_ready {
+            self.core.common.advance(context);
+            self.core.begin_slice();
+        }
+        is_ready
     }
 
     /// Answers a query about the lock tables. `None` if it is about something else.

@@ -48,7 +48,7 @@ impl Leader {
     fn follow(&mut self) {
         let context = self.context();
         for effect in self.log.core.take_effects() {
-            self.table.follow(&context, &effect);
+            self.table.follow(&effect);
         }
         self.table.advance(&context);
         self.table.verify();
@@ -323,6 +323,40 @@ fn holds_go_with_their_session_and_stay_in_its_transition() {
     let effects = leader.table.take_effects();
     let is_of_log = |effect: &Effect| matches!(effect, Effect::SessionEnded { .. } | Effect::SessionOpened { .. });
     assert!(!effects.iter().any(is_of_log), "the log tells of sessions: {effects:?}");
+}
+
+fn expire_all(leader: &mut Leader, sessions: &[&SessionView]) {
+    let ids: Vec<_> = sessions.iter().map(|session| session.number).collect();
+    let command = LocksCommand::ExpireSessions { ids: ids.clone(), known_revision: leader.log.core.revision() };
+    let expired = leader.log.apply(&Command::Locks(command)).outcome;
+    assert_eq!(expired, Ok(Response::SessionsExpired { ended: ids }));
+}
+
+#[test]
+fn sessions_that_end_together_are_granted_nothing_of_each_other() {
+    let mut leader = Leader::new();
+    let (holder, waiter, other) = (leader.open("se_1", 0), leader.open("se_2", 600_000), leader.open("se_3", 0));
+    leader.granted(&holder, "l");
+    leader.send(&waiter, acquire("l")).unwrap();
+    leader.table.take_effects();
+    expire_all(&mut leader, &[&holder, &waiter]);
+    leader.follow();
+    let granted =
+        |effect: &Effect| matches!(effect, Effect::WaitResolved { outcome: AcquireOutcome::Granted { .. }, .. });
+    assert!(!leader.table.take_effects().iter().any(granted), "the transition of the other one would keep it");
+    leader.granted(&other, "l");
+}
+
+#[test]
+fn a_session_whose_end_was_not_followed_yet_is_granted_nothing() {
+    let mut leader = Leader::new();
+    let (holder, waiter, other) = (leader.open("se_1", 0), leader.open("se_2", 600_000), leader.open("se_3", 0));
+    leader.granted(&holder, "l");
+    leader.send(&waiter, acquire("l")).unwrap();
+    expire_all(&mut leader, &[&waiter]);
+    leader.send(&holder, release("l")).unwrap();
+    leader.follow();
+    leader.granted(&other, "l");
 }
 
 #[test]

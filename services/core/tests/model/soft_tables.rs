@@ -84,8 +84,9 @@ impl Run {
         leader.log.advance(&context);
         let outcome = leader.log.apply(&context, &Command::Locks(command)).outcome;
         for effect in leader.log.take_effects() {
-            leader.table.follow(&context, &effect);
+            leader.table.follow(&effect);
         }
+        leader.table.advance(&context);
         leader.log.verify();
         outcome
     }

@@ -242,9 +242,14 @@ impl LeaderState {
     }
 
     /// Follows an effect of an entry, and notifies the parties concerned.
-    pub(crate) fn on_entry_effect(&mut self, core: &ShardState, context: &EntryContext, effect: Effect) {
-        self.tables.follow(context, &effect);
+    pub(crate) fn on_entry_effect(&mut self, core: &ShardState, effect: Effect) {
+        self.tables.follow(&effect);
         self.on_effect(effect, core.clock_ms());
+    }
+
+    /// Ends in the lock tables in memory what the effects of an entry so far have ended.
+    pub(crate) fn settle_tables(&mut self, core: &ShardState, context: &EntryContext) {
+        self.tables.settle(core, context);
         self.publish_tables(core.clock_ms());
     }
 

@@ -140,11 +140,19 @@ impl SoftTables {
         self.last_entry = (context.now_ms, context.wall_ms);
     }
 
-    /// Follows an effect of an entry of the log.
-    pub(super) fn follow(&mut self, context: &EntryContext, effect: &Effect) {
+    /// Hears of an effect of an entry of the log.
+    pub(super) fn follow(&mut self, effect: &Effect) {
         self.wakes_all |= self.rebuilding.is_some() && matches!(effect, Effect::SessionEnded { .. });
         if let Some(table) = &mut self.table {
-            table.follow(context, effect);
+            table.follow(effect);
+        }
+    }
+
+    /// Ends what has ended in the log, all of it before anything is granted.
+    pub(super) fn settle(&mut self, core: &ShardState, context: &EntryContext) {
+        if let Some(table) = self.table.as_mut().filter(|table| table.is_behind()) {
+            table.catch_up(core);
+            table.advance(context);
         }
     }
 
@@ -156,6 +164,7 @@ impl SoftTables {
         let context = self.context(now_ms, rules);
         let table = self.table.as_mut()?;
         if table.next_deadline_ms().is_some_and(|due_ms| due_ms <= now_ms) {
+            table.catch_up(core);
             table.advance(&context);
         }
         self.scheduled_ms = table.next_deadline_ms();

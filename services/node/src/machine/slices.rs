@@ -266,7 +266,8 @@ impl ShardMachine {
             let (effects, core) = (core.take_effects_up_to(MAX_SLICE_EFFECTS), &*core);
             table.update(|table| {
                 table.begin_entry(&context);
-                effects.into_iter().for_each(|effect| table.on_entry_effect(core, &context, effect));
+                effects.into_iter().for_each(|effect| table.on_entry_effect(core, effect));
+                table.settle_tables(core, &context);
             });
         }
         // Also after a panic in it: the state that it is built again from has what it was not told.

@@ -46,6 +46,7 @@ impl SoftTable {
         self.check_epoch(log)?;
         let of_log = log.find(namespace)?;
         check_complete(of_log)?;
+        self.hear_of_ends(log);
         self.advance(context);
         self.check_revisions()?;
         let unknown = of_log.table_log.new_forfeits(&self.holds_at(namespace, path));

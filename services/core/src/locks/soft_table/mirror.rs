@@ -41,6 +41,7 @@ impl SoftTable {
             Some(there) => {
                 // The end of the other one is about to be followed.
                 self.core.end_mirrored(context, there.number, SessionEnd::Expired);
+                self.core.grant_freed(context, slot);
                 self.core.open_mirrored(slot, session_id, facts);
             }
             None => self.core.open_mirrored(slot, session_id, facts),
@@ -155,14 +156,19 @@ impl LocksState {
         }
     }
 
-    /// Ends a session, and grants what that frees.
+    /// Ends a session. What that frees is to be granted afterwards.
     pub(super) fn end_mirrored(&mut self, context: &EntryContext, number: SessionNumber, why: SessionEnd) {
         let Some((slot, session_id)) = self.sessions.get(&number).cloned() else { return };
         let mut work = self.txn_in(slot, context);
         if work.ns.sessions.get(&session_id).is_some_and(|session| session.facts.number == number) {
             work.end_session(&session_id, why);
-            work.run_grant_loop();
         }
+        self.enforce_byte_limits();
+    }
+
+    /// Grants what has been freed in a namespace.
+    pub(super) fn grant_freed(&mut self, context: &EntryContext, slot: u32) {
+        self.txn_in(slot, context).run_grant_loop();
         self.enforce_byte_limits();
     }
 
