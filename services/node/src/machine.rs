@@ -416,6 +416,8 @@ impl ShardMachine {
 
     pub(crate) fn on_leadership_change(&self, term: Option<u64>) {
         let mut inner = self.inner.lock();
+        // One of the same term continues its attempts.
+        inner.take_leader_state();
         inner.leads = term;
         let failed = inner.build_leader_state();
         // Under the lock, so that the next failure is not lost.

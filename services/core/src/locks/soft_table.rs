@@ -49,9 +49,11 @@ pub struct SoftTable {
 }
 
 impl SoftTable {
-    /// Returns the empty tables of an epoch that has just begun. `None` if the log has begun another one since.
+    /// Returns the empty tables of an epoch that has just begun. `None` if the log has begun another one since, or has
+    /// given out a further block of this one: somebody has used the first, and tokens would fall.
     pub fn begin(log: &ShardState, begun: &TableEpoch) -> Option<Self> {
-        let log = log.locks().filter(|log| begun.epoch > 0 && log.table_epoch() == *begun)?;
+        let is_new = begun.epoch > 0 && begun.block.first == begun.epoch;
+        let log = log.locks().filter(|log| is_new && log.table_epoch() == *begun)?;
         let mut common = log.common.empty();
         common.revision = if is_enabled(Mutation::SoftTokenRestart) { 0 } else { begun.block.first };
         let (ended, closed) = (BTreeMap::new(), VecDeque::new());

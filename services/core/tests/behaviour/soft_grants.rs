@@ -386,6 +386,17 @@ fn a_leader_whose_epoch_is_over_in_its_log_grants_nothing() {
 }
 
 #[test]
+fn tables_do_not_begin_with_a_further_block_of_their_epoch() {
+    let mut leader = Leader::new();
+    let TableEpoch { epoch, block, attempt } = leader.epoch;
+    assert!(SoftTable::begin(&leader.log.core, &leader.epoch).is_some());
+    table(&mut leader.log, TableCommand::ReserveBlock { epoch, after: block.last }).unwrap();
+    let repeated = begin(&mut leader.log, attempt);
+    assert_eq!(repeated.epoch, epoch);
+    assert!(SoftTable::begin(&leader.log.core, &repeated).is_none(), "its first revisions may be tokens");
+}
+
+#[test]
 fn a_namespace_that_is_gone_leaves_nothing() {
     let mut leader = Leader::new();
     let (holder, waiter) = (leader.open("se_1", 500), leader.open("se_2", 0));

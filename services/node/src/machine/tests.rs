@@ -148,6 +148,19 @@ async fn a_leader_state_that_panicked_is_built_again_in_its_term() {
     assert!(attach(second).is_some());
 }
 
+#[tokio::test]
+async fn a_leader_state_that_is_replaced_in_its_term_continues_its_attempts() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    machine.on_leadership_change(Some(TERM));
+    let next = || machine.with_leader_state(TERM, |_, table| table.next_attempt()).flatten().expect("it leads");
+    let first = next();
+    machine.on_leadership_change(Some(TERM));
+    let second = next();
+    machine.on_leadership_change(None);
+    machine.on_leadership_change(Some(TERM));
+    assert!(first < second && second < next());
+}
+
 fn opening() -> Bytes {
     Bytes::from(codec::encode(&Command::Locks(testing::open_namespace())))
 }
