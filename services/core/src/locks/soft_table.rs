@@ -291,9 +291,11 @@ impl SoftTable {
         std::mem::take(&mut self.effects)
     }
 
-    /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work.
+    /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work, also what had
+    /// to wait for revisions and has them now.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.core.next_deadline_ms()
+        let is_behind = self.is_behind() && self.has_revisions();
+        if is_behind { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
     }
 
     /// Returns what is held and awaited in a namespace, and its sessions in the log. `None` if the log has its table.

@@ -28,7 +28,7 @@ pub(crate) struct SoftTables {
     begun_at_ms: u64,
     /// When the epoch began, until all sessions of before have ended.
     rebuilding: Option<Instant>,
-    /// True until those who wait for the epoch, or for the end of a session, are woken.
+    /// True until those who wait for the epoch, for revisions, or for the end of a session, are woken.
     wakes_all: bool,
 }
 
@@ -181,7 +181,7 @@ impl SoftTables {
     }
 
     /// Returns whether there is something to write, or is due before it is expected; once, whether the tables have
-    /// begun or a session of before has ended, for which commands wait.
+    /// begun, have more revisions or a session of before has ended, for which commands wait.
     pub(super) fn needs_wakeup(&mut self) -> bool {
         if std::mem::take(&mut self.wakes_all) {
             return true;
@@ -224,7 +224,10 @@ impl SoftTables {
                 (self.wakes_all, self.begun_at_ms) = (true, self.last_entry.1);
                 self.rebuilding = Some(Instant::now());
             }
-            (_, Some(table)) => table.add_block(given),
+            (_, Some(table)) => {
+                table.add_block(given);
+                self.wakes_all = true;
+            }
             (_, None) => {}
         }
     }
@@ -383,6 +386,20 @@ mod tests {
         tables.take_effects();
         assert!(tables.bytes() < 9_000, "{}", tables.bytes());
         assert!(outcome(&mut tables, &core, &second).is_ok());
+    }
+
+    #[test]
+    fn who_waits_for_revisions_is_woken_once_there_are_more() {
+        let (mut core, mut tables) = (core(), SoftTables::default());
+        write(&mut tables, &mut core, 7);
+        assert!(tables.needs_wakeup() && !tables.needs_wakeup());
+        let Some((epoch, after)) = tables.table.as_ref().map(|table| (table.epoch(), u64::MAX)) else {
+            panic!("begun")
+        };
+        let reserve = TableCommand::ReserveBlock { epoch, after };
+        let given = apply(&mut core, LocksCommand::Table(reserve.clone()));
+        tables.written(&core, &reserve, Some(&given));
+        assert!(tables.needs_wakeup() && !tables.needs_wakeup());
     }
 
     #[test]
