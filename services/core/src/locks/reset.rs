@@ -18,13 +18,15 @@ impl NamespaceTxn<'_> {
         let things = self.ns.hold_count.saturating_add(others).saturating_add(self.ns.permits.things());
         let things = things.saturating_add(self.ns.barriers.arrivals());
         let is_small = !self.ns.is_frozen() && things <= self.budget.visits as u64;
-        match is_small.then(|| self.try_reset(&target, reset.before_revision)).flatten() {
-            Some(answer) => Ok(answer),
+        let answer = match is_small.then(|| self.try_reset(&target, reset.before_revision)).flatten() {
+            Some(answer) => answer,
             None => {
                 self.begin_sweep(target)?;
-                Ok(Response::Reset { removed_holds: 0, removed_waiters: 0 })
+                Response::Reset { removed_holds: 0, removed_waiters: 0 }
             }
-        }
+        };
+        self.reset_table_sessions(reset);
+        Ok(answer)
     }
 
     /// Resets in one step. Returns `None` if that exceeds the slice.

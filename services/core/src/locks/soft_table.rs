@@ -10,6 +10,7 @@ mod force;
 mod memory;
 mod mirror;
 mod request;
+mod reset;
 mod verify;
 
 use std::collections::{BTreeMap, VecDeque};

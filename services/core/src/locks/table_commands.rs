@@ -8,7 +8,7 @@ use super::txn::NamespaceTxn;
 use crate::kit::quota_exceeded;
 use crate::{
     BLOCK_REVISIONS, CommandError, Durability, EntryContext, Forfeit, MAX_FORFEITS, MAX_TABLE_TRANSITION_MS,
-    MAX_WAITING_FOR, NamespaceRef, OpenSession, OpenTableSession, Response, Revision, RevisionBlock, SessionEnd,
+    MAX_WAITING_FOR, NamespaceRef, OpenSession, OpenTableSession, Reset, Response, Revision, RevisionBlock, SessionEnd,
     SessionNumber, TABLE_SESSION_TTL_MS, TableCommand, TableEpoch, TableState,
 };
 
@@ -160,6 +160,16 @@ impl NamespaceTxn<'_> {
         let clock_ms = self.common.clock_ms;
         self.table_log_mut().ended(number, why, clock_ms);
         self.update_first_due();
+    }
+
+    /// Forgets the ended sessions that a reset covers, whatever is left of their transition. Their ids are not known any
+    /// more: a list with an id that no open session has may name one of them, and protects them all.
+    pub(super) fn reset_table_sessions(&mut self, reset: &Reset) {
+        let is_open = |id: &String| self.ns.sessions.contains_key(id.as_str());
+        if self.ns.durability == Durability::Session && reset.live_owners.iter().all(is_open) {
+            self.table_log_mut().forget_ended(reset.before_revision);
+            self.update_first_due();
+        }
     }
 
     /// Forgets the ended session whose transition is over first.

@@ -79,6 +79,16 @@ impl TableLog {
         }
     }
 
+    /// Forgets the ended sessions, those below a number if one is given, whatever is left of their transition.
+    pub(super) fn forget_ended(&mut self, below: Option<SessionNumber>) {
+        let goes = |(_, number): &(u64, SessionNumber)| below.is_none_or(|below| *number < below);
+        let (gone, kept): (BTreeSet<_>, BTreeSet<_>) = std::mem::take(&mut self.ends).into_iter().partition(goes);
+        self.ends = kept;
+        for (_, number) in gone {
+            self.sessions.remove(&number);
+        }
+    }
+
     /// Returns the number of ended sessions whose transition is not over.
     pub(super) fn ended_count(&self) -> u64 {
         self.ends.len() as u64

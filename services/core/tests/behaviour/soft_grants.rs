@@ -3,7 +3,7 @@
 use holdfast_core::locks::{ForcedOpen, SoftTable};
 use holdfast_core::{
     AcquireOutcome, Command, CommandError, Effect, EntryContext, FencingToken, Forfeit, ForfeitedHold, LockInfo,
-    LocksCommand, MessageSeq, Mode, NamespaceMessage, Owner, Path, Query, Release, ReleaseTarget, ReportedHold,
+    LocksCommand, MessageSeq, Mode, NamespaceMessage, Owner, Path, Query, Release, ReleaseTarget, ReportedHold, Reset,
     Response, RevokedReason, Rules, SessionAcquire, SessionCommand, SessionRequest, SessionView, TableCommand,
     TableEpoch, TableState, Wait,
 };
@@ -323,6 +323,27 @@ fn holds_go_with_their_session_and_stay_in_its_transition() {
     let effects = leader.table.take_effects();
     let is_of_log = |effect: &Effect| matches!(effect, Effect::SessionEnded { .. } | Effect::SessionOpened { .. });
     assert!(!effects.iter().any(is_of_log), "the log tells of sessions: {effects:?}");
+}
+
+#[test]
+fn a_reset_ends_what_expired_sessions_keep_in_transition() {
+    let mut leader = Leader::new();
+    let (expires, ends, waiter) = (leader.open("se_1", 500), leader.open("se_2", 500), leader.open("se_3", 0));
+    leader.granted(&expires, "a");
+    leader.granted(&ends, "b");
+    leader.send(&waiter, acquire("a")).unwrap();
+    leader.send(&waiter, acquire("b")).unwrap();
+    expire(&mut leader.log, expires.number);
+    leader.follow();
+    assert_eq!(leader.holder("a"), owner(&expires));
+    let reset = Reset { namespace: soft(), live_owners: vec!["se_3".into()], before_revision: None };
+    leader.log.apply(&Command::Locks(LocksCommand::Reset(reset.clone()))).outcome.unwrap();
+    let context = leader.context();
+    leader.table.reset(&leader.log.core, &context, &reset);
+    leader.table.verify();
+    assert_eq!((leader.holder("a"), leader.holder("b")), (owner(&waiter), owner(&waiter)));
+    leader.follow();
+    assert_eq!(leader.holder("a"), owner(&waiter), "it has released nothing");
 }
 
 fn expire_all(leader: &mut Leader, sessions: &[&SessionView]) {

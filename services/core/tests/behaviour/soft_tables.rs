@@ -189,6 +189,27 @@ fn a_session_that_is_closed_or_reset_counts_no_longer() {
 }
 
 #[test]
+fn a_reset_ends_the_transition_of_a_session_that_expired() {
+    let mut shard = session_durable();
+    let (first, _) = open(&mut shard, table_session("se_1", 1, 500));
+    let (second, _) = open(&mut shard, table_session("se_2", 2, 500));
+    open(&mut shard, table_session("se_3", 3, 500));
+    expire(&mut shard, first.number);
+    expire(&mut shard, second.number);
+    let mut reset = |live: &[&str], before_revision| {
+        let live_owners = live.iter().map(|id| (*id).to_owned()).collect();
+        let reset = Reset { namespace: soft(), live_owners, before_revision };
+        assert!(shard.apply(&Command::Locks(LocksCommand::Reset(reset))).outcome.is_ok());
+        shard.core.verify();
+        shard.core.next_deadline_ms().is_some()
+    };
+    assert!(reset(&["se_3", "se_2"], None), "nobody knows any more which of them that was");
+    assert!(reset(&["se_3"], Some(second.number)), "it is not older");
+    assert!(!reset(&["se_3"], None));
+    close(&mut shard, "se_3");
+}
+
+#[test]
 fn claims_that_were_ended_by_force_are_kept_until_their_sessions_end() {
     let mut shard = session_durable();
     let (session, _) = open(&mut shard, table_session("se_1", 1, 0));

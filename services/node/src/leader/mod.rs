@@ -225,6 +225,14 @@ impl LeaderState {
         }
     }
 
+    /// Follows a reset in the lock tables in memory.
+    pub(crate) fn on_reset(&mut self, core: &ShardState, context: &EntryContext, command: &Command, reply: &Reply) {
+        if let (Command::Locks(LocksCommand::Reset(reset)), Ok(_)) = (command.inner(), &reply.outcome) {
+            self.tables.reset(core, context, reset);
+            self.publish_tables(core.clock_ms());
+        }
+    }
+
     /// Counts the outcome of an acquire of a connected session.
     fn count_grant(&self, outcome: &Result<Response, CommandError>) {
         match outcome {

@@ -3,8 +3,8 @@
 use holdfast_core::locks::{ForcedOpen, SoftTable};
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    CommandError, Effect, EntryContext, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply, Response,
-    Rules, TableCommand,
+    CommandError, Effect, EntryContext, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply, Reset,
+    Response, Rules, TableCommand,
 };
 use metrics::histogram;
 use tokio::time::Instant;
@@ -145,6 +145,13 @@ impl SoftTables {
         self.wakes_all |= self.rebuilding.is_some() && matches!(effect, Effect::SessionEnded { .. });
         if let Some(table) = &mut self.table {
             table.follow(effect);
+        }
+    }
+
+    /// Follows a reset of the log.
+    pub(super) fn reset(&mut self, core: &ShardState, context: &EntryContext, reset: &Reset) {
+        if let Some(table) = &mut self.table {
+            table.reset(core, context, reset);
         }
     }
 

@@ -309,6 +309,9 @@ fn apply_command(
     maybe_panic("apply");
     let command = mutations::command(core, command);
     let reply = if with_views { core.apply(context, &command) } else { core.apply_without_views(context, &command) };
-    table.update(|table| table.on_reply(&command, &reply));
+    table.update(|table| {
+        table.on_reply(&command, &reply);
+        table.on_reset(core, context, &command, &reply);
+    });
     reply
 }
