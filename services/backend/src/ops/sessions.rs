@@ -5,7 +5,7 @@ use holdfast_cluster::Application;
 use holdfast_routing::RoutedReply;
 use holdfast_types::{
     Command, CommandError, Durability, LocksCommand, NamespaceRef, OpenSession, OpenTableSession, Query, Reply,
-    Response, Revision, Scopes, SessionView, TableCommand,
+    Response, Revision, Scopes, SessionView, TABLE_SESSION_TTL_MS, TableCommand,
 };
 use sha2::{Digest, Sha256};
 
@@ -55,6 +55,8 @@ pub(crate) struct OpenTerms<'a> {
     pub(crate) keeps_table: bool,
     /// The transition of all its holds, in milliseconds, for such a client.
     pub(crate) transition_ms: u64,
+    /// Whether its time to live becomes the nearest one that such a table allows.
+    pub(crate) fits_ttl: bool,
 }
 
 impl Service {
@@ -226,8 +228,9 @@ impl Service {
         Ok(Page { items: sessions.into_iter().map(Into::into).collect(), next_page_token })
     }
 
-    /// Resumes a session without a connection. Its time to live starts again, and is not checked against the account's
-    /// limits.
+    /// Resumes a session without a connection, whose client keeps a table if its namespace needs one. Its time to live
+    /// starts again, and is not checked against the account's limits; where the locks are in the memory of a leader, it
+    /// becomes the nearest one that is allowed there.
     ///
     /// # Errors
     /// `SESSION_NOT_FOUND`, besides those of every call. The rate limit never applies.
@@ -239,7 +242,7 @@ impl Service {
         session_id: &str,
     ) -> ApiResult<()> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
-        let terms = OpenTerms { resume: Some(session_id), ..OpenTerms::default() };
+        let terms = OpenTerms { resume: Some(session_id), keeps_table: true, transition_ms: 0, fits_ttl: true };
         self.open_session(tenant, context, request, terms).await.map(drop)
     }
 
@@ -316,10 +319,14 @@ impl Service {
 
 /// Returns the command that opens a session in a namespace of that durability. Where the lock table is in the leader's
 /// memory, the shard refuses a client that keeps none.
-fn opening(open: OpenSession, durability: Durability, terms: OpenTerms<'_>) -> ApiResult<LocksCommand> {
-    let OpenTerms { keeps_table, transition_ms, .. } = terms;
+fn opening(mut open: OpenSession, durability: Durability, terms: OpenTerms<'_>) -> ApiResult<LocksCommand> {
+    let OpenTerms { keeps_table, transition_ms, fits_ttl, .. } = terms;
     match durability {
         Durability::Session if keeps_table => {
+            if fits_ttl {
+                let (shortest, longest) = TABLE_SESSION_TTL_MS;
+                open.ttl_ms = open.ttl_ms.clamp(shortest, longest);
+            }
             Ok(LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms })))
         }
         Durability::Full if transition_ms > 0 => Err(ApiError::invalid(
@@ -355,6 +362,34 @@ mod tests {
         }
         let used: HashSet<char> = ids.iter().flat_map(|id| id["se_".len()..].chars()).collect();
         assert_eq!(used.len(), 32, "every letter comes up");
+    }
+
+    #[test]
+    fn a_session_of_a_table_in_memory_has_a_time_to_live_that_fits_it() {
+        let ttl_ms = |durability, asked_ms, fits_ttl| {
+            let open = OpenSession {
+                namespace: NamespaceRef {
+                    account: holdfast_types::AccountId(7),
+                    name: "soft".to_owned(),
+                    incarnation: holdfast_types::Incarnation(1),
+                },
+                session_id: "se_1".to_owned(),
+                resume: false,
+                request_id: holdfast_types::RequestId([1; 16]),
+                process_id: "p".to_owned(),
+                ttl_ms: asked_ms,
+                metadata: holdfast_types::Metadata::new(),
+            };
+            let terms = OpenTerms { keeps_table: true, fits_ttl, ..OpenTerms::default() };
+            match opening(open, durability, terms).unwrap() {
+                LocksCommand::Table(TableCommand::OpenSession(open)) => open.open.ttl_ms,
+                LocksCommand::OpenSession(open) => open.ttl_ms,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!([500, 5_000, 90_000].map(|ms| ttl_ms(Durability::Session, ms, true)), [2_000, 5_000, 60_000]);
+        assert_eq!(ttl_ms(Durability::Session, 90_000, false), 90_000, "its client is told that it is too long");
+        assert_eq!(ttl_ms(Durability::Full, 90_000, true), 90_000);
     }
 
     #[test]

@@ -28,7 +28,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Options of a connection that a frontend sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionOptions {
-    /// Whether the session's time to live may be outside the account's limits. It is at least 1 ms.
+    /// Whether the session's time to live may be outside the account's limits. It is at least 1 ms. Where the locks are
+    /// in the memory of a leader, it becomes the nearest one that is allowed there.
     pub allow_any_ttl: bool,
     /// Whether the gateway keeps the session alive as long as the connection is open, which ends when the session may
     /// have ended: the client counts nothing.
@@ -190,7 +191,8 @@ impl Handshake {
         let held = self.service.inner.held_calls.connect(caller.share().sharer)?;
         let context = CallContext::new("session connection");
         let Open { keeps_table, transition_ms, .. } = *open;
-        let terms = OpenTerms { resume: open.session_id.as_deref(), keeps_table, transition_ms };
+        let fits_ttl = self.options.allow_any_ttl;
+        let terms = OpenTerms { resume: open.session_id.as_deref(), keeps_table, transition_ms, fits_ttl };
         let asked_at = self.service.inner.clocks.now();
         let opened = self.service.open_session(tenant, &context, &request, terms).await?;
         let session = SessionHandle {
