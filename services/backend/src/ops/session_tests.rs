@@ -16,6 +16,19 @@ use super::tests::demo_tenant;
 use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 use crate::*;
 
+fn lock_named(request_id: &str) -> Lock {
+    Lock {
+        request_id: request_id.to_owned(),
+        resources: vec![Resource { path: vec![request_id.to_owned()], mode: Mode::Write }],
+        holder: None,
+        transition_ms: 0,
+        at_least_ms: 0,
+        metadata: Metadata::new(),
+        allow_upgrade: false,
+        only_try: false,
+    }
+}
+
 /// A client and its connection.
 struct SessionClient {
     sender: SessionSender,
@@ -66,17 +79,7 @@ impl SessionClient {
     }
 
     async fn lock(&mut self, request_id: &str) {
-        let lock = Lock {
-            request_id: request_id.to_owned(),
-            resources: vec![Resource { path: vec![request_id.to_owned()], mode: Mode::Write }],
-            holder: None,
-            transition_ms: 0,
-            at_least_ms: 0,
-            metadata: Metadata::new(),
-            allow_upgrade: false,
-            only_try: false,
-        };
-        self.send(ClientPayload::Lock(lock)).await;
+        self.send(ClientPayload::Lock(lock_named(request_id))).await;
     }
 
     /// Acquires a permit. Returns the token, if no other message comes first.
@@ -231,6 +234,28 @@ async fn requests_wait_in_order_until_the_table_of_their_namespace_is_complete()
     client.send(ClientPayload::Release(Release { request_id: "gone".to_owned(), unheard: false })).await;
     let told = client.receive().await;
     assert!(matches!(&told, ServerMessage::Ready { request_id: Some(name) } if name == "gone"), "{told:?}");
+    is_complete.store(true, Ordering::SeqCst);
+    for name in ["z", "a"] {
+        let told = client.receive().await;
+        assert!(matches!(&told, ServerMessage::Acquired { request_id, .. } if request_id == name), "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_listed_request_waits_until_the_table_of_its_namespace_is_complete() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let is_complete = Arc::new(AtomicBool::new(false));
+    world.serve_as_table(&is_complete);
+    let (session_id, _) = SessionClient::connect(&world, &tenant).open(None).await;
+    let mut client = SessionClient::connect(&world, &tenant);
+    assert!(client.open(Some(session_id)).await.1);
+    let pending = ["z", "a"].map(|name| Pending::Lock(lock_named(name))).into();
+    client.send(ClientPayload::LockInfo(LockInfo { pending, ..LockInfo::default() })).await;
+    for name in ["z", "a"] {
+        let told = client.receive().await;
+        assert!(matches!(&told, ServerMessage::Enqueued { request_id, .. } if request_id == name), "{told:?}");
+    }
     is_complete.store(true, Ordering::SeqCst);
     for name in ["z", "a"] {
         let told = client.receive().await;

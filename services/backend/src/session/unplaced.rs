@@ -11,17 +11,25 @@ use super::channel::CloseReason;
 use super::client_command::ClientCommand;
 use super::commands::{MAX_BATCH_CLAIMS, MAX_BATCH_COMMANDS};
 use super::connection::SessionConnection;
+use super::replies::unknown_outcome;
 
 impl SessionConnection<'_> {
-    /// Returns whether a request of the client waits if the leader's table is not complete.
+    /// Returns whether a request of the client waits if the leader's table is not complete. So does one that a resumed
+    /// client listed: if it was granted before, the reply to its next copy says so.
     pub(super) fn may_be_unplaced(&self, lock: &Lock, tries: u8) -> bool {
-        self.session.table_epoch.is_some() && !lock.only_try && tries == 0 && !self.is_known(&lock.request_id)
+        let request_id = lock.request_id.as_str();
+        let is_elsewhere = || self.permits.state(request_id).is_some() || self.arrivals.get(request_id).is_some();
+        let is_for_table = self.session.table_epoch.is_some() && !lock.only_try && tries == 0;
+        is_for_table && self.requests.state(request_id).is_none() && !is_elsewhere()
     }
 
     /// Lets a request wait that the leader can't decide yet, if the session may have one more.
     pub(super) async fn wait_for_table(&mut self, lock: &Arc<Lock>) -> Result<(), CloseReason> {
         if let Err(refused) = self.check_request_count(&lock.request_id) {
-            return self.on_command_failed(&ClientCommand::Lock(Arc::clone(lock)), ApiError::from(refused)).await;
+            let job = ClientCommand::Lock(Arc::clone(lock));
+            // A refusal would say that it has nothing.
+            let error = if self.may_be_granted(&job, 0) { unknown_outcome() } else { ApiError::from(refused) };
+            return self.on_command_failed(&job, error).await;
         }
         self.requests.unplaced(lock);
         self.has_unplaced = true;
