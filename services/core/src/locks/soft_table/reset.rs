@@ -11,9 +11,12 @@ impl SoftTable {
     pub fn reset(&mut self, log: &ShardState, context: &EntryContext, reset: &Reset) {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return };
         let Ok(of_log) = log.find(&reset.namespace) else { return };
+        if self.core.slot_of(&reset.namespace).is_none() {
+            return;
+        }
         self.hear_of_ends(log);
         self.advance(context);
-        if self.core.slot_of(&reset.namespace).is_none() || self.check_revisions().is_err() {
+        if self.check_revisions().is_err() {
             return;
         }
         let open = of_log.sessions.keys().map(|id| id.to_string());
