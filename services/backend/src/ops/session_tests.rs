@@ -242,6 +242,29 @@ async fn requests_wait_in_order_until_the_table_of_their_namespace_is_complete()
 }
 
 #[tokio::test]
+async fn so_many_requests_of_a_session_wait_for_a_table_and_no_more() {
+    let world = TestGateway::start().await;
+    let limits = LimitsPatch { max_requests_per_session: Some(2), ..LimitsPatch::default() };
+    let tenant = limited_tenant(&world, limits).await;
+    world.serve_as_table(&Arc::default());
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(None).await;
+    for name in ["a", "b", "c"] {
+        client.lock(name).await;
+    }
+    for name in ["a", "b"] {
+        let told = client.receive().await;
+        assert!(matches!(&told, ServerMessage::Enqueued { request_id, .. } if request_id == name), "{told:?}");
+    }
+    match client.receive().await {
+        ServerMessage::Refused { request_id, why: RefusalCause::Fault(error) } => {
+            assert_eq!((request_id.as_str(), error.code), ("c", Code::QuotaExceeded));
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn a_listed_request_waits_until_the_table_of_its_namespace_is_complete() {
     let world = TestGateway::start().await;
     let tenant = demo_tenant(&world).await;
