@@ -388,8 +388,9 @@ mod tests {
         let close = LocksCommand::CloseSession { namespace: namespace(), session_id: "se_1".into(), message: None };
         apply(&mut core, close);
         for effect in core.take_effects() {
-            tables.follow(&CONTEXT, &effect);
+            tables.follow(&effect);
         }
+        tables.settle(&core, &CONTEXT);
         tables.take_effects();
         assert!(tables.bytes() < 9_000, "{}", tables.bytes());
         assert!(outcome(&mut tables, &core, &second).is_ok());
