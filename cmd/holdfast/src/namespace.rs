@@ -129,11 +129,12 @@ async fn list(settings: &Settings) -> Result<()> {
         let page = call(list, async |request| settings.client.namespaces().list_namespaces(request).await).await?;
         Ok((page.namespaces, page.next_page_token))
     };
-    print_list(settings, ["NAMESPACE", "ID", "DESCRIPTION"], next_page, row, value).await
+    print_list(settings, ["NAMESPACE", "ID", "DURABILITY", "DESCRIPTION"], next_page, row, value).await
 }
 
-fn row(namespace: &Namespace) -> [String; 3] {
-    [namespace.name.clone(), namespace.id.clone(), namespace.description.clone()]
+fn row(namespace: &Namespace) -> [String; 4] {
+    let durability = durability_name(namespace).to_owned();
+    [namespace.name.clone(), namespace.id.clone(), durability, namespace.description.clone()]
 }
 
 #[cfg(test)]

@@ -34,8 +34,8 @@ pub struct NodeOptions {
     /// Bytes that all accounts together may use on this node: from 80 % on, large accounts get nothing new; at 100 %,
     /// no account does.
     pub memory_limit: u64,
-    /// Bytes of the lock tables that are in the memory of this node's leaders and in no log: from 80 % on, large accounts
-    /// get nothing new in them; at 100 %, no account does.
+    /// Bytes of the lock tables that are in the memory of this node's leaders and in no log: from 80 % on, large
+    /// accounts get nothing new in them; at 100 %, no account does.
     pub soft_memory: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub retain_entries: u64,
