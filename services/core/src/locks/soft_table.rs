@@ -199,10 +199,10 @@ impl SoftTable {
     /// others leave meanwhile.
     pub fn follow(&mut self, effect: &Effect) {
         match effect {
-            Effect::SessionEnded { number, reason, .. } => {
-                if *reason != SessionEnd::NamespaceDeleted && self.core.sessions.contains_key(number) {
-                    self.ended.insert(*number, *reason);
-                }
+            Effect::SessionEnded { number, reason, .. }
+                if *reason != SessionEnd::NamespaceDeleted && self.core.sessions.contains_key(number) =>
+            {
+                self.ended.insert(*number, *reason);
             }
             Effect::NamespaceClosed { namespace } if self.core.slot_of(namespace).is_some() => {
                 self.closed.push_back(namespace.clone());
