@@ -1,4 +1,5 @@
-//! How long a session is certain to live, counted by a gateway that keeps it alive for its client, which counts nothing.
+//! How long a session is certain to live, counted by a gateway that keeps it alive for its client. The client counts
+//! nothing.
 //!
 //! Invariant: once the life was seen as over, it is over. A late reply does not extend it.
 

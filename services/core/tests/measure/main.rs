@@ -7,6 +7,7 @@
 
 mod allocations;
 mod charge;
+mod charge_of_things;
 mod cost;
 mod ends;
 mod memory;

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use holdfast_testkit::{Standalone, executable, find_installed, scratch};
@@ -19,6 +19,9 @@ const PROBLEM: &str = "urn:holdfast:error:";
 const SHARD: &str = "$SHARD";
 /// As the block with `$SHARD` says.
 const PARTIES: usize = 4;
+/// Pages are read one at a time: they name the same owners, and what an owner waits for on one page would close cycles of
+/// waits with another page.
+static TURN: Mutex<()> = Mutex::new(());
 /// How long a block may take, in seconds. Those that wait for a time need a few.
 const BLOCK_TIMEOUT: &str = "120";
 /// The reader's programs. The deployment goes on when it is asked to stop, until the lock is taken from it; it ends by
@@ -83,6 +86,7 @@ fn assert_blocks_work(page: &str, promised: &[&[&str]]) {
     if find_installed("curl").is_none() {
         return eprintln!("SKIPPED: the shell blocks of the documentation: curl is needed");
     }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let blocks = blocks(page);
     assert_eq!(blocks.len(), promised.len(), "each block is listed here with what it says");
     for (block, promised) in blocks.into_iter().zip(promised) {

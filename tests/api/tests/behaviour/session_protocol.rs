@@ -20,7 +20,7 @@ async fn a_session_is_opened_locks_releases_and_closes() {
     let session_id = opened["session_id"].as_str().unwrap();
     let mut fields: Vec<&String> = opened.as_object().unwrap().keys().collect();
     fields.sort();
-    assert_eq!(fields, ["epoch", "resumed", "session_id", "ttl_ms", "type"]);
+    assert_eq!(fields, ["durability", "epoch", "resumed", "session_id", "ttl_ms", "type"]);
     let shown = rest.call(&format!("GET /v1/namespaces/ns/sessions/{session_id}")).await.ok();
     assert_eq!((&shown["metadata"], &shown["process_id"]), (&metadata, &json!("worker")));
     let token = socket.acquire("a", "x").await;

@@ -44,7 +44,7 @@ async fn spawn_readers(enemy: &Attacker) -> Result<(Session, usize), String> {
 }
 
 /// Asks all readers. One that comes too fast too often is counted as refused.
-async fn ask(enemy: &Attacker, terms: Value, readers: usize) -> AttackResult {
+async fn ask_readers(enemy: &Attacker, terms: Value, readers: usize) -> AttackResult {
     let mut body = json!({"name": LOCK, "reason": "x".repeat(MAX_REASON_BYTES)});
     for (field, value) in terms.as_object().into_iter().flatten() {
         body[field] = value.clone();
@@ -69,7 +69,7 @@ pub(crate) async fn readers(enemy: Attacker) -> AttackResult {
             // It is not put off.
             _ => json!({"within_ms": MAX_WITHIN_MS, "force": true}),
         };
-        if let Err(error) = ask(&enemy, terms, readers).await {
+        if let Err(error) = ask_readers(&enemy, terms, readers).await {
             first.lock().get_or_insert(error);
         }
     })
@@ -78,7 +78,7 @@ pub(crate) async fn readers(enemy: Attacker) -> AttackResult {
         return Err(error);
     }
     let at_once = async {
-        ask(&enemy, json!({"force": true}), readers).await?;
+        ask_readers(&enemy, json!({"force": true}), readers).await?;
         wait_nothing_held(&enemy).await
     };
     enemy.timed("the end of all", at_once).await?;
@@ -117,6 +117,10 @@ async fn take_and_release(enemy: &Attacker, grpc: &GrpcClient, worker: usize) ->
             return Err(format!("{other} got what {owner} had for less than {AT_LEAST:?}"));
         }
         _ = grpc.release_set(release(other.clone())).await;
+    }
+    // A release that was refused is made up for.
+    for process_id in [owner, other] {
+        enemy.call_thing("lock-sets", "release", json!({"process_id": process_id, "all": true})).await?;
     }
     Ok(())
 }
