@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder, Retryable};
 use holdfast_client::{Error, Result};
+use holdfast_clock::with_drift_margin;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::contender::MutexContender;
@@ -22,8 +23,6 @@ use crate::period::ContendPeriod;
 use crate::store::{AcquireMutex, Acquisition, MutexStore};
 use crate::timestamp::Timestamp;
 
-/// Contenders stop earlier than the service by this fraction of the time, to allow for clock drift.
-const DRIFT_DIVISOR: u32 = 1_000;
 /// A waiting contender polls at least this often, so that it knows the current owner.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -200,14 +199,13 @@ impl Contention {
     }
 
     fn end_signals(&self, grant: &Grant) -> EndSignals {
-        let early = |duration: Duration| duration - duration / DRIFT_DIVISOR;
         let ContendOptions { ttl, transition, pacing, .. } = self.options;
-        let ttl_at = grant.sent_at + early(ttl);
+        let ttl_at = grant.sent_at + with_drift_margin(ttl);
         let (renew_at, owned_until) = match pacing {
             Pacing::Push => (grant.sent_at + ttl / 3, ttl_at),
-            Pacing::Poll => (ttl_at, ttl_at + early(transition) / 2),
+            Pacing::Poll => (ttl_at, ttl_at + with_drift_margin(transition) / 2),
         };
-        EndSignals { renew_at, owned_until, ttl_at, transition_at: grant.sent_at + early(ttl + transition) }
+        EndSignals { renew_at, owned_until, ttl_at, transition_at: grant.sent_at + with_drift_margin(ttl + transition) }
     }
 
     fn lose(&mut self, asked_for: Option<RenewRequest>) {

@@ -20,6 +20,18 @@ use rustix::time::{ClockId, clock_gettime};
 /// machine may have been paused in between. Both have the same rate, so only a setting of the wall clock moves them.
 pub const MAX_WALL_MOVEMENT_MS: u64 = 100;
 
+/// Shortest and longest time between two looks at the clocks while somebody waits for the end of what they age. Timers
+/// stand still while the machine is suspended, and a wall clock that is set wakes nobody.
+pub const CLOCK_CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+
+/// Whoever relies on a time to live stops earlier by this fraction of it.
+const DRIFT_DIVISOR: u32 = 1_000;
+
+/// Returns for how long a time to live that another machine counts may be relied on: its clock may be 0.1 % faster.
+pub fn with_drift_margin(ttl: Duration) -> Duration {
+    ttl - ttl / DRIFT_DIVISOR
+}
+
 /// On Linux the monotonic clock stands still in suspend, and this one does not.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BOOT_CLOCK: ClockId = ClockId::Boottime;

@@ -5,17 +5,11 @@
 
 use std::time::Duration;
 
-use holdfast_clock::{BootInstant, Clocks};
+use holdfast_clock::{BootInstant, CLOCK_CHECK_INTERVAL, Clocks, with_drift_margin};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::EndReason;
-
-/// Clients stop earlier than the service by this fraction of the time to live, to allow for clock drift.
-const DRIFT_DIVISOR: u32 = 1_000;
-/// Shortest and longest time between two looks at the clocks while somebody waits for the end. Timers stand still while
-/// the machine is suspended, and a wall clock that is set wakes nobody.
-const CLOCK_CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 
 /// When a message was sent.
 #[derive(Clone, Copy, Debug)]
@@ -143,10 +137,6 @@ impl SessionLease {
             }
         }
     }
-}
-
-fn with_drift_margin(ttl: Duration) -> Duration {
-    ttl - ttl / DRIFT_DIVISOR
 }
 
 #[cfg(test)]

@@ -7,15 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_api::{ApiError, Code};
-use holdfast_clock::{BootInstant, Clocks};
+use holdfast_clock::{BootInstant, CLOCK_CHECK_INTERVAL, Clocks, with_drift_margin};
 use parking_lot::Mutex;
 use tokio::time::sleep;
-
-/// A gateway stops earlier than the service by this fraction of the time to live, to allow for clock drift.
-const DRIFT_DIVISOR: u32 = 1_000;
-/// Shortest and longest time between two looks at the clocks. Timers stand still while the machine is suspended, and a
-/// wall clock that is set wakes nobody.
-const CLOCK_CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 
 #[derive(Debug)]
 struct Certain {
@@ -86,10 +80,6 @@ impl SessionLife {
 pub(super) fn life_over_error() -> ApiError {
     let detail = "the session may have ended: no leader has confirmed that it lives within its time to live";
     ApiError::new(Code::Unavailable, detail)
-}
-
-fn with_drift_margin(ttl: Duration) -> Duration {
-    ttl - ttl / DRIFT_DIVISOR
 }
 
 #[cfg(test)]
