@@ -157,6 +157,7 @@ impl From<CommandError> for ApiError {
             CommandError::IdTaken
             | CommandError::Busy(_)
             | CommandError::NotProposed(_)
+            | CommandError::Unreported { .. }
             | CommandError::Quarantined => Self::new(Code::Unavailable, detail),
             CommandError::Full(_) => Self::new(Code::Unavailable, detail).retry_in(RETRY_AFTER_FULL),
             // Only change feeds and nodes send these queries; a caller would see such an error only through a fault.

@@ -14,9 +14,9 @@ use crate::namespaces::NamespacesState;
 use crate::outbox::Outbox;
 use crate::shard_common::ShardCommon;
 use crate::{
-    AccountId, AccountsCommand, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext, JobState,
-    Limits, LocksCommand, NamespaceRef, NamespacesCommand, Query, Reply, Response, Revision, SessionKeepAlive,
-    SessionNumber, SessionRecord,
+    AccountId, AccountsCommand, Application, Audited, Bounds, Command, CommandError, Effect, EntryContext, Incarnation,
+    JobState, Limits, LocksCommand, NamespaceRef, NamespacesCommand, Query, Reply, Response, Revision,
+    SessionKeepAlive, SessionNumber, SessionRecord,
 };
 
 /// The replicated state of one shard.
@@ -275,16 +275,20 @@ impl ShardState {
         }
     }
 
-    /// Returns whether the leader of a locks shard waits for the end of that session, because it is of before its epoch:
-    /// no sign of life of it counts.
-    pub fn awaits_end_of(&self, session: SessionNumber) -> bool {
-        self.locks().is_some_and(|core| core.awaits_end_of(session))
+    /// Returns whether a session of a locks shard is of before the epoch of its lock table: no sign of life of it counts
+    /// until the leader has its report.
+    pub fn needs_report(&self, session: SessionNumber) -> bool {
+        self.locks().is_some_and(|core| core.needs_report(session))
     }
 
-    /// Returns whether the leader of a locks shard waits for the end of any such session. It visits all namespaces whose
-    /// lock tables are in the leader's memory.
-    pub fn awaits_ends(&self) -> bool {
-        self.locks().is_some_and(LocksState::awaits_ends)
+    /// Returns the epoch of the lock tables in the leader's memory that was begun last; 0 before the first.
+    pub fn table_epoch(&self) -> Revision {
+        self.locks().map_or(0, |core| core.table_epoch().epoch)
+    }
+
+    /// Returns whether the lock table of a namespace of a locks shard is in the leader's memory.
+    pub fn has_soft_table(&self, account: AccountId, incarnation: Incarnation) -> bool {
+        self.locks().is_some_and(|core| core.has_soft_table(account, incarnation))
     }
 
     /// Returns whether a locks shard has namespaces whose lock tables are in the leader's memory.

@@ -95,9 +95,9 @@ fn record_one(
         Ok(found) => found,
         Err(rejected) => return KeepAliveOutcome::Rejected(rejected),
     };
-    // It has ended for its client: the leader waits until its time has run out.
-    if core.awaits_end_of(number) {
-        return KeepAliveOutcome::Rejected(CommandError::SessionNotFound(session.session_id.clone()));
+    // No sign of life counts before it is known what it holds.
+    if let Some(unreported) = table.unreported(core, number) {
+        return KeepAliveOutcome::Rejected(unreported);
     }
     match table.heartbeats.keep_alive(number, now) {
         Some(KeepAlive::Accepted(remaining_ms)) => KeepAliveOutcome::Recorded { remaining_ms },

@@ -148,6 +148,9 @@ fn describe() {
     describe_histogram!("holdfast_apply_slice_seconds", Unit::Seconds, slice);
     let rebuild = "Time from the epoch of a leader until all its lock tables in memory grant locks.";
     describe_histogram!("holdfast_table_rebuild_seconds", Unit::Seconds, rebuild);
+    let conflicts = "Claims that a new leader did not enter into a lock table in memory, since a later one conflicts.";
+    describe_counter!("holdfast_conflicting_claims_total", conflicts);
+    counter!("holdfast_conflicting_claims_total").increment(0);
     describe_histogram!("holdfast_entry_commands", "Commands in one log entry.");
     describe_histogram!("holdfast_entry_shards", "Shards with commands or a tick in one log entry.");
     describe_histogram!("holdfast_storage_sync_seconds", Unit::Seconds, "Time of one write with its fsync.");

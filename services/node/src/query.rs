@@ -102,11 +102,12 @@ fn complete_sessions(core: &ShardState, table: &mut LeaderState, query: &Query, 
         session.remaining_ms = remaining_ms.unwrap_or(session.remaining_ms);
     };
     match (&mut reply.outcome, query) {
-        // It has ended for its client: the leader waits until its time has run out.
-        (Ok(Response::Session(session)), Query::KeepAlive { session_id, .. }) if core.awaits_end_of(session.number) => {
-            reply.outcome = Err(CommandError::SessionNotFound(session_id.clone()));
-        }
         (Ok(Response::Session(session)), Query::KeepAlive { .. }) => {
+            // No sign of life counts before it is known what the session holds.
+            if let Some(unreported) = table.unreported(core, session.number) {
+                reply.outcome = Err(unreported);
+                return Some(reply);
+            }
             match table.heartbeats.keep_alive(session.number, now) {
                 Some(KeepAlive::Expiring) => return None,
                 Some(KeepAlive::Accepted(remaining_ms)) => session.remaining_ms = remaining_ms,

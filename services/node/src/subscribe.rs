@@ -205,12 +205,10 @@ fn start_session(
     shard.machine.with_leader_state(term, |core, table| {
         let reply = core.query(core.clock_ms(), query);
         let error = match &reply.outcome {
-            Ok(Response::Session(session)) if core.awaits_end_of(session.number) => {
-                CommandError::SessionNotFound(session.session_id.clone())
-            }
-            Ok(Response::Session(session)) if session.epoch == epoch => {
-                return Ok(table.subscriptions.subscribe_session(key.clone(), epoch));
-            }
+            Ok(Response::Session(session)) if session.epoch == epoch => match table.unreported(core, session.number) {
+                Some(unreported) => unreported,
+                None => return Ok(table.subscriptions.subscribe_session(key.clone(), epoch)),
+            },
             Ok(Response::Session(session)) => CommandError::Superseded { epoch: session.epoch },
             Ok(_) => CommandError::Malformed("the reply has no session".to_owned()),
             Err(error @ CommandError::SessionNotFound(_)) => match table.subscriptions.end_of_session(key) {

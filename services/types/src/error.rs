@@ -113,6 +113,13 @@ pub enum CommandError {
     /// The request contradicts the thing that it is for.
     #[error("{0}")]
     InvalidArgument(String),
+    /// The session is of before the epoch of its leader, which does not know yet what it holds: a report of its gateway
+    /// comes first. Never the result of applying an entry.
+    #[error("the leader of the lock table does not know yet what the session holds; try again in a second")]
+    Unreported {
+        /// The epoch of the leader.
+        table_epoch: Revision,
+    },
 }
 
 impl CommandError {

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, FencingToken, NamespaceRef, OpenSession, Path, Revision, SessionNumber};
+use super::{
+    AccountId, Claim, FencingToken, Metadata, NamespaceRef, OpenSession, Path, ReportedHold, Revision, SessionNumber,
+    WaitId,
+};
 
 /// Revisions in a block.
 pub const BLOCK_REVISIONS: u64 = 1 << 20;
@@ -39,6 +42,11 @@ pub enum TableCommand {
     OpenSession(OpenTableSession),
     /// Returns `Done`. Errors: `QuotaExceeded`, and `InvalidArgument` if the lock table is in the log.
     Forfeit(Forfeit),
+    /// What a gateway knows of a session of before the epoch. It is for the leader's table, and never in the log. Returns
+    /// `Done`, or `Ignored` for a copy and for what the leader knows already. Errors: `SessionNotFound`, `Superseded`,
+    /// `Busy` while the leader can't take it, `Unreported` if its epoch is another one, `InvalidArgument` for a part out
+    /// of order.
+    Report(TableReport),
 }
 
 impl TableCommand {
@@ -48,6 +56,7 @@ impl TableCommand {
             Self::BeginEpoch { .. } | Self::ReserveBlock { .. } => None,
             Self::OpenSession(OpenTableSession { open, .. }) => Some(&open.namespace),
             Self::Forfeit(forfeit) => Some(&forfeit.namespace),
+            Self::Report(report) => Some(&report.namespace),
         }
     }
 
@@ -61,13 +70,18 @@ impl TableCommand {
 
     /// Returns whether the command keeps holds of its owner.
     pub(super) fn is_urgent(&self) -> bool {
-        matches!(self, Self::OpenSession(OpenTableSession { open, .. }) if open.resume)
+        match self {
+            Self::OpenSession(OpenTableSession { open, .. }) => open.resume,
+            Self::Report(_) => true,
+            Self::BeginEpoch { .. } | Self::ReserveBlock { .. } | Self::Forfeit(_) => false,
+        }
     }
 
     /// Returns the cost of its parts, in units.
     pub(super) fn units(&self) -> u64 {
         match self {
             Self::Forfeit(forfeit) => (forfeit.path.0.len() + forfeit.holds.len()) as u64 + 1,
+            Self::Report(report) => report.units(),
             Self::BeginEpoch { .. } | Self::ReserveBlock { .. } | Self::OpenSession(_) => 0,
         }
     }
@@ -151,4 +165,68 @@ pub struct Forfeit {
     pub path: Path,
     /// Its holds.
     pub holds: Vec<ForfeitedHold>,
+}
+
+/// Maximum number of parts of a [`TableReport`].
+pub const MAX_REPORT_PARTS: u32 = 64;
+
+/// A part of what a gateway knows of a session, for the leader of a new epoch: the requests that its client holds
+/// something by, and those that wait. All parts are of one moment, after which the gateway takes nothing of earlier
+/// epochs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableReport {
+    /// The namespace.
+    pub namespace: NamespaceRef,
+    /// The session.
+    pub session: SessionNumber,
+    /// The epoch of the connection.
+    pub connection_epoch: u64,
+    /// The epoch of the leader that it is for.
+    pub table_epoch: Revision,
+    /// The number of this part, from 1.
+    pub part: u32,
+    /// How many parts there are, at most [`MAX_REPORT_PARTS`].
+    pub parts: u32,
+    /// What the client holds.
+    pub granted: Vec<ReportedRequest>,
+    /// What it waits for, in its order.
+    pub pending: Vec<ReportedWait>,
+}
+
+impl TableReport {
+    fn units(&self) -> u64 {
+        let granted: u64 = self.granted.iter().map(|request| request.claims.len() as u64 + 1).sum();
+        let pending: u64 = self.pending.iter().map(|wait| wait.claims.len() as u64 + 1).sum();
+        granted.saturating_add(pending)
+    }
+}
+
+/// A request by which a session holds something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedRequest {
+    /// Its id.
+    pub request_id: String,
+    /// The thread of the session, if it is not for the session as a whole.
+    pub holder: Option<String>,
+    /// Stored with its holds.
+    pub metadata: Metadata,
+    /// The number of paths that it was granted.
+    pub claimed: u32,
+    /// The claims that it holds. Those that it had and lost are not among them.
+    pub claims: Vec<ReportedHold>,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedWait {
+    /// Its id.
+    pub request_id: String,
+    /// The thread of the session, if it is not for the session as a whole.
+    pub holder: Option<String>,
+    /// Stored with its holds.
+    pub metadata: Metadata,
+    /// The claims: at least one.
+    pub claims: Vec<Claim>,
+    /// Its place in the queue of an earlier leader, if it had one: the lowest comes first.
+    pub ticket: Option<WaitId>,
 }

@@ -35,7 +35,7 @@ impl SessionConnection<'_> {
     /// Sends the next command, unless one is in flight. It takes in as many queued client commands as it can: the
     /// slower the shard, the larger the batch.
     pub(super) async fn start_next(&mut self) -> Result<(), CloseReason> {
-        while self.in_flight.is_none() && !self.is_session_gone() {
+        while self.in_flight.is_none() && self.report.is_none() && !self.is_session_gone() {
             let Some(job) = self.queue.pop_front() else { return self.start_unplaced().await };
             let job = self.first_of(job)?;
             let (mut claims, mut bytes) = self.size_of(&job);
@@ -187,13 +187,17 @@ impl SessionConnection<'_> {
                     return Ok(Some(command));
                 }
                 let request_id = release.request_id.clone();
+                self.requests.give_up(&request_id);
                 if release.unheard {
                     return Ok(Some(self.request(SessionRequest::ReleaseUnheard { request_id })));
                 }
                 let is_known = self.requests.state(&request_id).is_some();
                 self.request(SessionRequest::Release { request_id, is_known })
             }
-            ClientCommand::ReleaseAll => self.release_all_command(),
+            ClientCommand::ReleaseAll => {
+                self.requests.give_up_all();
+                self.release_all_command()
+            }
             ClientCommand::LockInfo { info, .. } => self.lock_info_command(info),
             ClientCommand::ReportPermits(held) => self.report_permits_command(held),
             ClientCommand::Close => {

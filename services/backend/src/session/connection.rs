@@ -10,7 +10,7 @@ use futures::FutureExt;
 use holdfast_api::ApiResult;
 use holdfast_api::session_message::{ClientPayload, EndReason, Pending, ServerMessage};
 use holdfast_routing::{Subscription, SubscriptionError, Update};
-use holdfast_types::{Reply, SessionEnd, SessionUpdate};
+use holdfast_types::{Reply, Revision, SessionEnd, SessionUpdate};
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
@@ -27,6 +27,7 @@ use super::life::{SessionLife, life_over_error};
 use super::permit_table::PermitTable;
 use super::protocol::MessageSequence;
 use super::rare_events::{RareEvent, RareEvents};
+use super::reports::{EpochReport, await_report};
 use super::request_table::RequestTable;
 use crate::AuthContext;
 use crate::access_watch::{AccessWatch, is_final};
@@ -52,6 +53,14 @@ pub(super) struct SessionConnection<'a> {
     pub(super) requests: RequestTable,
     /// Whether there may be requests without a place at the leader.
     pub(super) has_unplaced: bool,
+    /// Whether all that the client has is known: from the start, or once a resumed one has listed it.
+    pub(super) is_complete: bool,
+    /// The last epoch that was heard of since the start: nothing of a lower one counts.
+    pub(super) promised: Revision,
+    /// The report to the leader of that epoch. No command is sent, and no update is taken, before its end.
+    pub(super) report: Option<EpochReport>,
+    /// Keep-alives of the client that wait for the report.
+    pub(super) owed_keep_alives: usize,
     pub(super) permits: PermitTable,
     pub(super) arrivals: ArrivalTable,
     pub(super) awaits: AwaitTable,
@@ -65,7 +74,7 @@ pub(super) struct SessionConnection<'a> {
     pub(super) deferred_updates: Vec<SessionUpdate>,
     /// Requests to release holds that arrived before the reply to what may have added them.
     pub(super) deferred_asks: DeferredAsks,
-    keep_alive: KeepAliveScheduler,
+    pub(super) keep_alive: KeepAliveScheduler,
     pub(super) subscription: Subscription<SessionUpdate>,
     /// How long the session is certain to live, if the gateway keeps it alive.
     life: Option<SessionLife>,
@@ -82,6 +91,7 @@ enum ConnectionEvent {
     Subscription(Result<Update<SessionUpdate>, SubscriptionError>),
     Reply(ApiResult<Reply>),
     KeepAlive(usize, ApiResult<KeepAliveReply>),
+    Reported(ApiResult<Reply>),
     Rare(RareEvent),
     Inbound(Option<Inbound>),
     FinishTimeout,
@@ -115,6 +125,10 @@ impl<'a> SessionConnection<'a> {
             resumed_requests: BTreeSet::new(),
             missed_updates: false,
             has_unplaced: false,
+            is_complete: !session.is_resumed,
+            promised: 0,
+            report: None,
+            owed_keep_alives: 0,
             deferred_updates: Vec::new(),
             deferred_asks: DeferredAsks::default(),
             keep_alive: KeepAliveScheduler::new(Arc::clone(&session), life.clone()),
@@ -145,7 +159,8 @@ impl<'a> SessionConnection<'a> {
         }
         loop {
             self.start_next().await?;
-            if self.incoming.is_none() && self.in_flight.is_none() && self.queue.is_empty() {
+            let is_idle = self.in_flight.is_none() && self.queue.is_empty() && self.report.is_none();
+            if self.incoming.is_none() && is_idle {
                 return Err(CloseReason::Done);
             }
             let next = self.next_event().await;
@@ -157,7 +172,8 @@ impl<'a> SessionConnection<'a> {
         let can_queue = self.can_queue();
         tokio::select! {
             biased;
-            update = self.subscription.next() => ConnectionEvent::Subscription(update),
+            update = self.subscription.next(), if self.report.is_none() => ConnectionEvent::Subscription(update),
+            reply = await_report(&mut self.report) => ConnectionEvent::Reported(reply),
             reply = await_reply(&mut self.in_flight) => ConnectionEvent::Reply(reply),
             (owed, reply) = self.keep_alive.next() => ConnectionEvent::KeepAlive(owed, reply),
             // Before the messages, so that a client that sends without a pause delays none.
@@ -174,6 +190,7 @@ impl<'a> SessionConnection<'a> {
             ConnectionEvent::Subscription(Err(error)) => self.on_subscription_error(error).await,
             ConnectionEvent::Reply(reply) => self.on_reply(reply).await,
             ConnectionEvent::KeepAlive(owed, reply) => self.on_keep_alive_reply(owed, reply).await,
+            ConnectionEvent::Reported(reply) => self.on_reported(reply).await,
             ConnectionEvent::Rare(event) => self.on_rare_event(event),
             ConnectionEvent::Inbound(Some(incoming)) => {
                 self.on_client_message(incoming)?;

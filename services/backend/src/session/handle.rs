@@ -36,6 +36,8 @@ pub(super) struct SessionHandle {
     pub(super) number: SessionNumber,
     pub(super) epoch: u64,
     pub(super) ttl_ms: u64,
+    /// Whether the connection resumed it.
+    pub(super) is_resumed: bool,
     /// The epoch of the namespace's lock table at the opening, if the table is in its leader's memory.
     pub(super) table_epoch: Option<Revision>,
 }

@@ -76,7 +76,6 @@ struct OpenedSession {
     held: HeldCall,
     /// The caller when it was opened.
     caller: AuthContext,
-    resumed: bool,
     /// The address of the gateway in the leader's node.
     leader: Option<Arc<str>>,
 }
@@ -88,7 +87,7 @@ impl OpenedSession {
             session_id: self.session.session_id.clone(),
             epoch: self.session.epoch,
             ttl_ms: self.session.ttl_ms,
-            resumed: self.resumed,
+            resumed: self.session.is_resumed,
             leader: self.leader.as_deref().map(str::to_owned),
             durability: if self.session.table_epoch.is_some() { Durability::Session } else { Durability::Full },
             table_epoch: self.session.table_epoch,
@@ -116,7 +115,7 @@ impl Handshake {
             Err(ending) => return ending,
         };
         let message = opened.message();
-        let order = MessageSequence::after_open(seq, opened.resumed);
+        let order = MessageSequence::after_open(seq, opened.session.is_resumed);
         let _held = opened.held;
         let life = self.options.keep_alive.then(|| {
             let ttl = Duration::from_millis(opened.session.ttl_ms);
@@ -203,10 +202,11 @@ impl Handshake {
             number: opened.session.number,
             epoch: opened.session.epoch,
             ttl_ms: opened.session.ttl_ms,
+            is_resumed: opened.resumed,
             table_epoch: opened.table_epoch,
         };
         let leader = context.report.leader_gateway();
-        Ok(OpenedSession { session, asked_at, held, caller, resumed: opened.resumed, leader })
+        Ok(OpenedSession { session, asked_at, held, caller, leader })
     }
 }
 

@@ -17,6 +17,7 @@ use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
 use super::handle::KeepAliveReply;
 use super::permit_table::PermitState;
+use super::reports::unreported_epoch;
 use super::request_table::RequestState;
 use crate::shard_call::unexpected;
 use crate::view_builder::ViewBuilder;
@@ -30,6 +31,10 @@ impl SessionConnection<'_> {
     /// Handles the reply to the command in flight.
     pub(super) async fn on_reply(&mut self, reply: ApiResult<Reply>) -> Result<(), CloseReason> {
         let Some(InFlightBatch { commands, attempts, .. }) = self.in_flight.take() else { return Ok(()) };
+        if let Some(table_epoch) = unreported_epoch(&reply) {
+            self.send_again(commands).await?;
+            return self.on_unreported(table_epoch).await;
+        }
         match reply {
             Err(error) => {
                 for job in &commands {
@@ -116,6 +121,9 @@ impl SessionConnection<'_> {
     }
 
     async fn on_answer(&mut self, job: &ClientCommand, answer: Response, clock_ms: u64) -> Result<(), CloseReason> {
+        if self.is_of_before(job, &answer) {
+            return self.on_answer_of_before(job).await;
+        }
         match (job, answer) {
             (ClientCommand::Lock(lock), Response::Acquired { outcome, locks }) => {
                 let lock = Arc::clone(lock);
@@ -156,6 +164,7 @@ impl SessionConnection<'_> {
                 }
                 self.pending.extend_from_slice(&info.pending);
                 if info.part.is_last() {
+                    self.is_complete = true;
                     self.queue_pending();
                 }
                 Ok(())
@@ -325,6 +334,10 @@ impl SessionConnection<'_> {
                     self.send(ServerMessage::KeptAlive { remaining_ms }).await?;
                 }
                 return Ok(());
+            }
+            Ok(Err(CommandError::Unreported { table_epoch })) => {
+                self.owed_keep_alives += owed;
+                return self.on_unreported(table_epoch).await;
             }
             Ok(Err(refusal)) => return self.on_session_rejected(refusal).await,
             Err(error) => error,

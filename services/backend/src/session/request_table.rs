@@ -17,14 +17,22 @@ pub(super) enum RequestState {
 }
 
 #[derive(Debug)]
-struct Request {
-    lock: Arc<Lock>,
-    state: RequestState,
+pub(super) struct Request {
+    pub(super) lock: Arc<Lock>,
+    pub(super) state: RequestState,
     /// Claims that it had and lost: if its thread holds these paths again, the holds are not its own.
-    lost: Vec<Path>,
+    pub(super) lost: Vec<Path>,
+    /// Its last place at an earlier leader, if it has none now.
+    pub(super) ticket: Option<WaitId>,
+    /// Whether its release is under way, or has failed.
+    pub(super) is_given_up: bool,
 }
 
 impl Request {
+    fn new(lock: &Arc<Lock>, state: RequestState) -> Self {
+        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_given_up: false }
+    }
+
     fn waits(&self) -> bool {
         matches!(self.state, RequestState::Waiting(_) | RequestState::Unplaced(_))
     }
@@ -38,11 +46,11 @@ impl Request {
 
 #[derive(Debug)]
 pub(super) struct Hold {
-    mode: Mode,
+    pub(super) mode: Mode,
     /// The thread of the session that has it; unknown for holds that the client listed after a resume.
-    holder: Option<Option<String>>,
+    pub(super) holder: Option<Option<String>>,
     /// The client listed it after a resume: requests from before, which are unknown here, may claim it too.
-    is_listed: bool,
+    pub(super) is_listed: bool,
 }
 
 impl Hold {
@@ -56,13 +64,13 @@ impl Hold {
 #[derive(Debug)]
 pub(super) struct RequestTable {
     session_id: String,
-    requests: HashMap<String, Request>,
+    pub(super) requests: HashMap<String, Request>,
     /// The holds of each path, in order of token. A token names a hold of a path: each grant has its own.
-    holds: BTreeMap<Vec<String>, BTreeMap<FencingToken, Hold>>,
+    pub(super) holds: BTreeMap<Vec<String>, BTreeMap<FencingToken, Hold>>,
     /// The number of the last request that waited without a place.
-    unplaced: u64,
+    pub(super) unplaced: u64,
     /// Those that do, by number.
-    places: BTreeMap<u64, String>,
+    pub(super) places: BTreeMap<u64, String>,
 }
 
 impl RequestTable {
@@ -289,7 +297,7 @@ impl RequestTable {
 
     /// Adds a request in this state, or replaces the one of its name.
     fn put(&mut self, lock: &Arc<Lock>, state: RequestState) {
-        let request = Request { lock: Arc::clone(lock), state, lost: Vec::new() };
+        let request = Request::new(lock, state);
         let replaced = self.requests.insert(lock.request_id.clone(), request);
         self.forget_place(replaced.as_ref());
         if let RequestState::Unplaced(number) = state {

@@ -38,6 +38,9 @@ impl SessionConnection<'_> {
             SubscriptionError::Rejected(CommandError::SessionNotFound(_)) => {
                 self.end_with(EndReason::Ended(SessionEnd::Expired)).await
             }
+            SubscriptionError::Rejected(CommandError::Unreported { table_epoch }) => {
+                self.on_unreported(table_epoch).await
+            }
             SubscriptionError::Rejected(rejected) => self.on_session_rejected(rejected).await,
             SubscriptionError::Unreachable(error) => {
                 let detail = format!("the session cannot be followed any more: {error}");
@@ -121,6 +124,13 @@ impl SessionConnection<'_> {
             return Ok(());
         }
         match outcome {
+            // Nothing of an earlier epoch counts, and what the client gave up is not its own, whoever granted it.
+            AcquireOutcome::Granted { fencing_token }
+                if self.is_token_of_before(Some(&request_id), fencing_token)
+                    || (self.session.table_epoch.is_some() && self.requests.is_given_up(&request_id)) =>
+            {
+                Ok(())
+            }
             AcquireOutcome::Granted { fencing_token } => {
                 if let Some(lock) = self.requests.waiting(&request_id) {
                     self.requests.granted(&lock, fencing_token, locks);

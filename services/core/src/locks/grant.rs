@@ -80,7 +80,13 @@ impl NamespaceTxn<'_> {
     }
 
     /// Returns a hold that nothing claims yet, without the terms of its request.
-    fn new_hold(&self, owner: OwnerId, mode: Mode, token: FencingToken, deadline_ms: Option<NonZeroU64>) -> Hold {
+    pub(super) fn new_hold(
+        &self,
+        owner: OwnerId,
+        mode: Mode,
+        token: FencingToken,
+        deadline_ms: Option<NonZeroU64>,
+    ) -> Hold {
         Hold {
             owner,
             mode,
@@ -180,7 +186,12 @@ impl NamespaceTxn<'_> {
     }
 
     /// Records a granted request of a session that has a request id.
-    fn insert_granted_request(&mut self, owner: OwnerId, claimed: usize, call: GrantContext<'_>) -> Option<u32> {
+    pub(super) fn insert_granted_request(
+        &mut self,
+        owner: OwnerId,
+        claimed: usize,
+        call: GrantContext<'_>,
+    ) -> Option<u32> {
         let request_id = call.request_id?;
         self.ns.owners.name(owner).session()?;
         let granted = GrantedRequest {
@@ -198,7 +209,7 @@ impl NamespaceTxn<'_> {
         Some(request)
     }
 
-    fn claim_hold(&mut self, node: NodeId, owner: OwnerId, mode: Mode, request: Option<u32>) {
+    pub(super) fn claim_hold(&mut self, node: NodeId, owner: OwnerId, mode: Mode, request: Option<u32>) {
         self.ns.tree.change_hold(node, owner, |hold| match request {
             Some(request) => hold.claim_by(request),
             None => hold.direct = true,

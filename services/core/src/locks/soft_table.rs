@@ -1,19 +1,23 @@
 //! The lock tables of a shard that are in the memory of its leader: a second state of the same kind beside the one in
 //! the log, with revisions from blocks that the log gave out.
 //!
-//! Invariants: it grants nothing while the log has a session of before its epoch; its tokens rise, and lie above those
-//! of every earlier epoch; what it has of a session never outlives the session and its transition in the log.
+//! Invariants: it grants nothing until each session of before its epoch has been reported or has ended; its tokens
+//! rise, and lie above those of every earlier epoch; what it has of a session never outlives the session and its
+//! transition in the log.
 //!
 //! It is pure: every call gets the log state of the same moment, and knows of no leader, caller or wait.
 
+mod enter;
 mod force;
 mod memory;
 mod mirror;
+mod rebuild;
+mod reports;
 mod request;
 mod reset;
 mod verify;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdfast_mutations::{Mutation, is_enabled};
 
@@ -23,8 +27,9 @@ use super::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
     BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, JobState, LocksCommand, NamespaceRef, Query,
-    Reply, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableEpoch,
+    Reply, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableCommand, TableEpoch,
 };
+use rebuild::Rebuild;
 use request::table_command;
 
 pub use force::ForcedOpen;
@@ -46,6 +51,14 @@ pub struct SoftTable {
     ended: BTreeMap<SessionNumber, SessionEnd>,
     /// Namespaces that are gone in the log, and not yet here.
     closed: VecDeque<NamespaceRef>,
+    /// The namespaces that were there when the epoch began.
+    rebuilds: BTreeMap<NamespaceKey, Rebuild>,
+    /// The sessions of before whose reports are whole, and that have not ended.
+    reported: BTreeSet<SessionNumber>,
+    /// Claims that were not entered, since this was last taken.
+    conflicts: u64,
+    /// Whether a namespace was completed, since this was last taken.
+    completed: bool,
     effects: Vec<Effect>,
 }
 
@@ -57,9 +70,19 @@ impl SoftTable {
         let log = log.locks().filter(|log| is_new && log.table_epoch() == *begun)?;
         let mut common = log.common.empty();
         common.revision = if is_enabled(Mutation::SoftTokenRestart) { 0 } else { begun.block.first };
-        let (ended, closed) = (BTreeMap::new(), VecDeque::new());
-        let (epoch, block) = (begun.epoch, begun.block);
-        Some(Self { core: LocksState::new(common), epoch, block, next_block: None, ended, closed, effects: Vec::new() })
+        Some(Self {
+            core: LocksState::new(common),
+            epoch: begun.epoch,
+            block: begun.block,
+            next_block: None,
+            ended: BTreeMap::new(),
+            closed: VecDeque::new(),
+            rebuilds: Self::rebuilds_of(log),
+            reported: BTreeSet::new(),
+            conflicts: 0,
+            completed: false,
+            effects: Vec::new(),
+        })
     }
 
     /// Returns the epoch.
@@ -84,6 +107,7 @@ impl SoftTable {
     pub fn is_for_tables(log: &ShardState, command: &LocksCommand) -> bool {
         let Some(log) = log.locks() else { return false };
         match command {
+            LocksCommand::Table(TableCommand::Report(_)) => true,
             LocksCommand::Batch(commands) => {
                 !commands.is_empty() && commands.iter().all(|command| log.table_session(command).is_ok())
             }
@@ -96,9 +120,10 @@ impl SoftTable {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return false };
         let commands =
             if let LocksCommand::Batch(commands) = command { commands } else { std::slice::from_ref(command) };
-        let found = commands.iter().find(|command| asks(command)).and_then(|command| log.table_session(command).ok());
+        let is_first = |command: &&LocksCommand| needs_complete(command);
+        let found = commands.iter().find(is_first).and_then(|command| log.table_session(command).ok());
         let is_decided = |namespace: &Namespace, session: &Session| {
-            namespace.table_log.is_earlier(session.facts.number) || check_complete(namespace).is_ok()
+            self.is_unreported(namespace, session.facts.number) || self.can_be_complete(namespace)
         };
         found.is_none_or(|(namespace, _, session)| is_decided(namespace, session)) && self.has_revisions()
     }
@@ -117,7 +142,7 @@ impl SoftTable {
     /// Returns whether queries about the lock table of a namespace can be answered now.
     pub fn is_ready_to_answer(&self, log: &ShardState, namespace: &NamespaceRef) -> bool {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return false };
-        log.find(namespace).is_ok_and(|namespace| check_complete(namespace).is_ok())
+        log.find(namespace).is_ok_and(|namespace| self.check_complete(namespace).is_ok())
     }
 
     /// Applies a command of a connected session, or a list of them.
@@ -140,19 +165,27 @@ impl SoftTable {
         command: &LocksCommand,
     ) -> Result<Response, CommandError> {
         self.check_epoch(log)?;
+        if let LocksCommand::Table(TableCommand::Report(report)) = command {
+            return self.take_report(log, context, report);
+        }
         let (namespace, session_id, session) = log.table_session(command)?;
-        let (number, table_log) = (session.facts.number, &namespace.table_log);
-        if table_log.is_earlier(number) {
-            return Err(CommandError::SessionNotFound(session_id.to_string()));
+        let number = session.facts.number;
+        if self.is_unreported(namespace, number) {
+            return Err(CommandError::Unreported { table_epoch: self.epoch });
         }
-        let command = table_command(command, table_log.transition_ms(number).unwrap_or_default())?;
-        if asks(&command) {
-            check_complete(namespace)?;
-        }
+        let command = table_command(command, namespace.table_log.transition_ms(number).unwrap_or_default())?;
         self.hear_of_ends(log);
+        self.rebuild(context, namespace);
+        if needs_complete(&command) {
+            self.check_complete(namespace)?;
+        }
         self.advance(context);
         self.check_revisions()?;
         self.mirror(context, namespace, session_id, &session.facts);
+        if let Some(given_up) = self.give_up(context, (namespace, session_id, session), &command) {
+            self.core.enforce_byte_limits();
+            return given_up;
+        }
         let answer = self.core.apply(context, &command);
         self.collect_effects();
         let (response, awaits) = answer?;
@@ -199,13 +232,17 @@ impl SoftTable {
     /// others leave meanwhile.
     pub fn follow(&mut self, effect: &Effect) {
         match effect {
-            Effect::SessionEnded { number, reason, .. }
-                if *reason != SessionEnd::NamespaceDeleted && self.core.sessions.contains_key(number) =>
-            {
-                self.ended.insert(*number, *reason);
+            Effect::SessionEnded { namespace, number, reason, .. } => {
+                self.forget_report(NamespaceKey::of(namespace), *number);
+                if *reason != SessionEnd::NamespaceDeleted && self.core.sessions.contains_key(number) {
+                    self.ended.insert(*number, *reason);
+                }
             }
-            Effect::NamespaceClosed { namespace } if self.core.slot_of(namespace).is_some() => {
-                self.closed.push_back(namespace.clone());
+            Effect::NamespaceClosed { namespace } => {
+                self.rebuilds.remove(&NamespaceKey::of(namespace));
+                if self.core.slot_of(namespace).is_some() {
+                    self.closed.push_back(namespace.clone());
+                }
             }
             _ => {}
         }
@@ -219,8 +256,13 @@ impl SoftTable {
     }
 
     fn hear_of_ends(&mut self, log: &LocksState) {
-        let is_here = |number: &SessionNumber| self.core.sessions.contains_key(number);
-        self.ended.extend(log.untold_ends().filter(|(number, _)| is_here(number)));
+        for (number, why) in log.untold_ends() {
+            if let Some((slot, _)) = self.core.sessions.get(&number) {
+                let key = NamespaceKey::of(&self.core.namespaces.get(*slot).id);
+                self.forget_report(key, number);
+                self.ended.insert(number, why);
+            }
+        }
     }
 
     /// Returns whether something has ended in the log that has not ended here.
@@ -276,7 +318,7 @@ impl SoftTable {
         if namespace.durability == Durability::Full {
             return None;
         }
-        let checked = self.check_epoch(log).and_then(|()| check_complete(namespace));
+        let checked = self.check_epoch(log).and_then(|()| self.check_complete(namespace));
         let outcome = match (checked, self.core.slot_of(&namespace.id)) {
             (Err(rejected), _) => Err(rejected),
             // Nothing was ever asked for in it.
@@ -375,24 +417,53 @@ impl SoftTable {
         if self.left() < RESERVE { Err(busy("the leader waits for revisions from the log")) } else { Ok(()) }
     }
 
+    /// Returns whether it is not known yet what a session of before holds.
+    fn is_unreported(&self, namespace: &Namespace, number: SessionNumber) -> bool {
+        namespace.table_log.is_earlier(number) && !self.has_reported(number)
+    }
+
+    /// Returns whether everything that was held before the epoch is there, entered or not.
+    fn can_be_complete(&self, namespace: &Namespace) -> bool {
+        match self.rebuilds.get(&NamespaceKey::of(&namespace.id)) {
+            _ if is_enabled(Mutation::SoftIncomplete) => true,
+            Some(rebuild) => rebuild.can_be_complete(namespace),
+            None => namespace.table_log.earlier_sessions().next().is_none(),
+        }
+    }
+
+    /// Checks that everything that was held before the epoch is entered.
+    fn check_complete(&self, namespace: &Namespace) -> Result<(), CommandError> {
+        let is_complete = match self.rebuilds.get(&NamespaceKey::of(&namespace.id)) {
+            _ if is_enabled(Mutation::SoftIncomplete) => true,
+            Some(rebuild) => rebuild.is_complete(namespace),
+            None => namespace.table_log.earlier_sessions().next().is_none(),
+        };
+        if is_complete {
+            return Ok(());
+        }
+        Err(busy("the leader waits for reports of sessions of before its time, or for their end"))
+    }
+
+    /// Takes whether a namespace was completed.
+    pub fn take_completed(&mut self) -> bool {
+        std::mem::take(&mut self.completed)
+    }
+
     /// Checks that the log has begun no epoch since.
     fn check_epoch(&self, log: &LocksState) -> Result<(), CommandError> {
         if log.table_epoch().epoch == self.epoch { Ok(()) } else { Err(busy("another epoch has begun")) }
     }
 }
 
-/// Checks that no session of before the epoch can hold anything any more.
-fn check_complete(namespace: &Namespace) -> Result<(), CommandError> {
-    match namespace.table_log.earlier_sessions().next() {
-        _ if is_enabled(Mutation::SoftIncomplete) => Ok(()),
-        None => Ok(()),
-        Some(_) => Err(busy("the leader waits for the end of sessions of before its time")),
-    }
-}
-
-/// Returns whether a command asks for locks: who releases some needs no complete table.
+/// Returns whether a command asks for locks.
 fn asks(command: &LocksCommand) -> bool {
     matches!(command, LocksCommand::Session(command) if command.as_acquire().is_some())
+}
+
+/// Returns whether a command asks for locks, or compares what its session has with the list of its client: who releases
+/// some needs no complete table.
+fn needs_complete(command: &LocksCommand) -> bool {
+    asks(command) || matches!(command, LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_))
 }
 
 fn busy(why: &str) -> CommandError {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::LocksState;
+use super::durability::absent;
+use super::sessions::SessionFacts;
 use super::table_log::TableLog;
 use super::txn::NamespaceTxn;
 use crate::kit::quota_exceeded;
@@ -24,6 +26,7 @@ impl LocksState {
             TableCommand::ReserveBlock { epoch, after } => self.reserve_block(*epoch, *after),
             TableCommand::OpenSession(open) => self.any_txn(&open.open.namespace, context)?.open_table_session(open),
             TableCommand::Forfeit(forfeit) => self.any_txn(&forfeit.namespace, context)?.forfeit(forfeit),
+            TableCommand::Report(_) => Err(CommandError::InvalidArgument(absent::ELSEWHERE.to_owned())),
         }
     }
 
@@ -118,17 +121,17 @@ impl NamespaceTxn<'_> {
         Ok(Response::TableSessionOpened { session, resumed, table_epoch: self.ns.table_log.epoch })
     }
 
-    /// Checks that an opening is not about a session of before the epoch. For its client that has ended: a resume would
-    /// let it live longer than the leader, who waits for its end.
+    /// Checks that an opening is not the one of a session of before the epoch: nobody knows what that has, because no
+    /// connection of it ever began. Whether such a session can be resumed is for the leader to say, who knows whether it
+    /// has been reported.
     fn check_not_earlier(&self, open: &OpenSession) -> Result<(), CommandError> {
         let known = self.ns.sessions.get(open.session_id.as_str()).map(|session| &session.facts);
-        let Some(facts) = known.filter(|facts| self.ns.table_log.is_earlier(facts.number)) else { return Ok(()) };
-        match open.resume {
-            true => Err(CommandError::SessionNotFound(open.session_id.clone())),
-            false if facts.opening == open.request_id => {
+        let is_repeat = |facts: &SessionFacts| !open.resume && facts.opening == open.request_id;
+        match known.filter(|facts| self.ns.table_log.is_earlier(facts.number)) {
+            Some(facts) if is_repeat(facts) => {
                 Err(CommandError::Busy("the session ended with the leader that opened it; open another one".to_owned()))
             }
-            false => Ok(()),
+            _ => Ok(()),
         }
     }
 

@@ -1,9 +1,10 @@
 //! The bytes of what is about the durability of a namespace: all of it is of rules 2.
 
 use holdfast_core::{
-    Bounds, Command, Durability, Forfeit, ForfeitedHold, Limits, LockInfo, LocksCommand, MessageSeq, Metadata, Mode,
-    Namespace, NamespaceMessage, NamespacesCommand, OpenTableSession, Owner, Path, Release, ReleaseTarget, Response,
-    RevisionBlock, Rules, SessionCommand, SessionRequest, SessionView, TableCommand, TableEpoch, codec,
+    Bounds, Claim, Command, CommandError, Durability, Forfeit, ForfeitedHold, Limits, LockInfo, LocksCommand,
+    MessageSeq, Metadata, Mode, Namespace, NamespaceMessage, NamespacesCommand, OpenTableSession, Owner, Path, Release,
+    ReleaseTarget, ReportedHold, ReportedRequest, ReportedWait, Response, RevisionBlock, Rules, SessionCommand,
+    SessionRequest, SessionView, TableCommand, TableEpoch, TableReport, WaitId, codec,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -66,6 +67,35 @@ fn commands_for_soft_tables_have_the_bytes_they_always_had() {
         TableCommand::Forfeit(Forfeit { namespace: orders(), path: Path::flat("l"), holds }),
         "0102160307066f72646572730101016c01ac02ad02",
     );
+    let granted = ReportedRequest {
+        request_id: "r".into(),
+        holder: Some("h".into()),
+        metadata: Metadata::new(),
+        claimed: 1,
+        claims: vec![ReportedHold { path: Path::flat("l"), mode: Mode::Write, fencing_token: 303 }],
+    };
+    let pending = ReportedWait {
+        request_id: "w".into(),
+        holder: None,
+        metadata: Metadata::new(),
+        claims: vec![Claim { path: Path::flat("l"), mode: Mode::Read }],
+        ticket: Some(WaitId(304)),
+    };
+    let report = TableReport {
+        namespace: orders(),
+        session: 300,
+        connection_epoch: 301,
+        table_epoch: 302,
+        part: 1,
+        parts: 2,
+        granted: vec![granted],
+        pending: vec![pending],
+    };
+    bytes(
+        TableCommand::Report(report),
+        "0102160407066f726465727301ac02ad02ae020102010172010168000101\
+         01016c01af0201017700000101016c0001b002",
+    );
 }
 
 #[test]
@@ -88,6 +118,7 @@ fn replies_about_soft_tables_have_the_bytes_they_always_had() {
         &Response::TableSessionOpened { session, resumed: true, table_epoch: 303 },
         "01400473655f31ac02ad02027031904e904e00ae02000001af02",
     );
+    assert_bytes(&CommandError::Unreported { table_epoch: 300 }, "0116ac02");
 }
 
 #[test]

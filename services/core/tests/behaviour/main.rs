@@ -57,6 +57,7 @@ mod quarantine;
 mod replay;
 mod session_commands;
 mod soft_grants;
+mod soft_reports;
 mod soft_tables;
 mod support;
 mod table_bytes;

@@ -14,25 +14,25 @@ use crate::support::{ACCOUNT, Shard, at};
 use crate::wait_requests::write;
 
 /// A shard with a leader and the tables of its epoch.
-struct Leader {
-    log: Shard,
-    table: SoftTable,
-    epoch: TableEpoch,
+pub(crate) struct Leader {
+    pub(crate) log: Shard,
+    pub(crate) table: SoftTable,
+    pub(crate) epoch: TableEpoch,
     messages: u64,
 }
 
 impl Leader {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::of(session_durable(), 1)
     }
 
     /// The next leader of the same log.
-    fn next(self) -> Self {
+    pub(crate) fn next(self) -> Self {
         let attempt = self.epoch.attempt + 1;
         Self::of(self.log, attempt)
     }
 
-    fn of(mut log: Shard, attempt: u64) -> Self {
+    pub(crate) fn of(mut log: Shard, attempt: u64) -> Self {
         let epoch = begin(&mut log, attempt);
         let table = SoftTable::begin(&log.core, &epoch).expect("it has just begun");
         let mut leader = Self { log, table, epoch, messages: 0 };
@@ -40,12 +40,12 @@ impl Leader {
         leader
     }
 
-    fn context(&self) -> EntryContext {
+    pub(crate) fn context(&self) -> EntryContext {
         EntryContext { rules: Rules::TWO, ..at(self.log.core.clock_ms()) }
     }
 
     /// What the log has done so far is followed.
-    fn follow(&mut self) {
+    pub(crate) fn follow(&mut self) {
         let context = self.context();
         for effect in self.log.core.take_effects() {
             self.table.follow(&effect);
@@ -54,7 +54,7 @@ impl Leader {
         self.table.verify();
     }
 
-    fn open(&mut self, id: &str, transition_ms: u64) -> SessionView {
+    pub(crate) fn open(&mut self, id: &str, transition_ms: u64) -> SessionView {
         self.messages += 1;
         let (session, told) = open(&mut self.log, table_session(id, self.messages, transition_ms));
         assert_eq!(told, self.epoch.epoch);
@@ -62,23 +62,28 @@ impl Leader {
         session
     }
 
-    fn advance_by(&mut self, ms: u64) {
+    pub(crate) fn advance_by(&mut self, ms: u64) {
         self.log.advance_by(ms);
         self.follow();
     }
 
-    fn send(&mut self, session: &SessionView, request: SessionRequest) -> Result<Response, CommandError> {
+    pub(crate) fn send(&mut self, session: &SessionView, request: SessionRequest) -> Result<Response, CommandError> {
         self.messages += 1;
         self.send_as(session, self.messages, request)
     }
 
-    fn send_as(&mut self, session: &SessionView, seq: u64, request: SessionRequest) -> Result<Response, CommandError> {
+    pub(crate) fn send_as(
+        &mut self,
+        session: &SessionView,
+        seq: u64,
+        request: SessionRequest,
+    ) -> Result<Response, CommandError> {
         let message = MessageSeq { epoch: session.epoch, seq };
         let command = SessionCommand { account: ACCOUNT, session: session.number, message, request };
         self.apply(&LocksCommand::Session(command))
     }
 
-    fn apply(&mut self, command: &LocksCommand) -> Result<Response, CommandError> {
+    pub(crate) fn apply(&mut self, command: &LocksCommand) -> Result<Response, CommandError> {
         let before = self.log.core.snapshot();
         let context = self.context();
         let reply = self.table.apply(&self.log.core, &context, command);
@@ -87,14 +92,14 @@ impl Leader {
         reply.outcome
     }
 
-    fn granted(&mut self, session: &SessionView, lock: &str) -> FencingToken {
+    pub(crate) fn granted(&mut self, session: &SessionView, lock: &str) -> FencingToken {
         match self.send(session, acquire(lock)) {
             Ok(Response::Granted { fencing_token }) => fencing_token,
             other => panic!("not granted: {other:?}"),
         }
     }
 
-    fn force_open(&mut self, lock: &str, is_noted: bool) -> Result<ForcedOpen, CommandError> {
+    pub(crate) fn force_open(&mut self, lock: &str, is_noted: bool) -> Result<ForcedOpen, CommandError> {
         let (context, path) = (self.context(), Path::flat(lock));
         let outcome = self.table.force_open(&self.log.core, &context, (&soft(), &path), is_noted);
         self.table.verify();
@@ -102,7 +107,7 @@ impl Leader {
     }
 
     /// The one who holds a lock.
-    fn holder(&self, lock: &str) -> Option<Owner> {
+    pub(crate) fn holder(&self, lock: &str) -> Option<Owner> {
         let query = Query::Lock { namespace: soft(), path: Path::flat(lock) };
         match self.table.query(&self.log.core, 0, &query).expect("it is about the table").outcome {
             Ok(Response::Lock(lock)) => lock.write_lock_holder.map(|holder| holder.owner),
@@ -111,7 +116,7 @@ impl Leader {
     }
 }
 
-fn acquire(lock: &str) -> SessionRequest {
+pub(crate) fn acquire(lock: &str) -> SessionRequest {
     SessionRequest::Acquire(SessionAcquire {
         holder: None,
         claims: vec![write(lock)],
@@ -122,15 +127,15 @@ fn acquire(lock: &str) -> SessionRequest {
     })
 }
 
-fn release(lock: &str) -> SessionRequest {
+pub(crate) fn release(lock: &str) -> SessionRequest {
     SessionRequest::Release { request_id: format!("request for {lock}"), is_known: true }
 }
 
-fn owner(session: &SessionView) -> Option<Owner> {
+pub(crate) fn owner(session: &SessionView) -> Option<Owner> {
     Some(Owner::Session { session_id: session.session_id.clone(), holder: None })
 }
 
-fn is_busy(outcome: &Result<Response, CommandError>) -> bool {
+pub(crate) fn is_busy(outcome: &Result<Response, CommandError>) -> bool {
     matches!(outcome, Err(CommandError::Busy(_)))
 }
 
@@ -173,8 +178,8 @@ fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended() {
     let mut leader = leader.next();
     let later = leader.open("se_3", 0);
     assert!(is_busy(&leader.send(&later, acquire("l"))));
-    let ended = leader.send(&closes, acquire("m"));
-    assert!(matches!(ended, Err(CommandError::SessionNotFound(_))), "its own holds are not known either: {ended:?}");
+    let unknown = leader.send(&closes, acquire("m"));
+    assert_eq!(unknown, Err(CommandError::Unreported { table_epoch: leader.epoch.epoch }), "nor are its own holds");
     close(&mut leader.log, "se_2");
     leader.follow();
     assert!(is_busy(&leader.send(&later, acquire("l"))), "the other one may hold it");
@@ -216,22 +221,17 @@ fn a_lock_is_forced_open_once_the_log_knows_of_its_holds() {
     assert!(matches!(next.force_open("l", false), Err(CommandError::Busy(_))), "its holds are not known yet");
 }
 
-/// Its client is told that it has ended: a connection that resumed it would let it live longer than the leader waits.
 #[test]
 fn no_sign_of_life_of_a_session_of_before_counts() {
     let mut leader = Leader::new();
     let session = leader.open("se_1", 0);
-    assert!(!leader.log.core.awaits_end_of(session.number));
+    assert!(!leader.log.core.needs_report(session.number));
     let mut leader = leader.next();
-    assert!(leader.log.core.awaits_end_of(session.number));
-    let mut resume = table_session("se_1", 99, 0);
-    resume.open.resume = true;
-    let resumed = table(&mut leader.log, TableCommand::OpenSession(resume));
-    assert_eq!(resumed, Err(CommandError::SessionNotFound("se_1".into())));
+    assert!(leader.log.core.needs_report(session.number) && !leader.table.has_reported(session.number));
     let repeated = table(&mut leader.log, TableCommand::OpenSession(table_session("se_1", 1, 0)));
     assert!(is_busy(&repeated), "{repeated:?}");
     let later = leader.open("se_2", 0);
-    assert!(!leader.log.core.awaits_end_of(later.number));
+    assert!(!leader.log.core.needs_report(later.number));
 }
 
 #[test]

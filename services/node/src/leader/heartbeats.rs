@@ -82,6 +82,11 @@ impl HeartbeatTable {
         Some(KeepAlive::Accepted(millis(deadline.ttl)))
     }
 
+    /// Returns whether the outcome of an entry that may expire the session is not known yet.
+    pub(crate) fn is_expiring(&self, number: SessionNumber) -> bool {
+        self.by_number.get(&number).is_some_and(|deadline| deadline.is_expiring)
+    }
+
     /// Returns the time until a session's next keep-alive is due, in milliseconds.
     pub(crate) fn remaining_ms(&self, number: SessionNumber, now: Instant) -> Option<u64> {
         let deadline = self.by_number.get(&number)?;

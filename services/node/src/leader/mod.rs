@@ -18,8 +18,9 @@ use bytes::Bytes;
 use holdfast_core::locks::ForcedOpen;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, AwaitRecord, Command, CommandError, ConditionCommand, Effect, EntryContext, Kind,
-    LocksCommand, NamespaceRef, Owner, Path, Query, RateTable, Reply, Response, Rules, TableCommand, WaitId, codec,
+    AccountId, AcquireOutcome, AwaitRecord, Command, CommandError, ConditionCommand, Effect, EntryContext, Incarnation,
+    Kind, LocksCommand, NamespaceRef, Owner, Path, Query, RateTable, Reply, Response, Rules, SessionNumber,
+    TableCommand, WaitId, codec,
 };
 use tokio::time::Instant;
 
@@ -273,13 +274,32 @@ impl LeaderState {
 
     /// Applies a command of a connected session in the lock tables in memory. `None` if it is for the log.
     pub(crate) fn apply_in_memory(&mut self, core: &ShardState, now_ms: u64, command: &LocksCommand) -> Option<Reply> {
+        let reported = match command {
+            LocksCommand::Table(TableCommand::Report(report)) => Some(report.session),
+            _ => None,
+        };
+        if reported.is_some_and(|number| self.heartbeats.is_expiring(number)) {
+            let refused = CommandError::Busy("it is not known yet whether the session expires".to_owned());
+            return Some(Reply { outcome: Err(refused), clock_ms: now_ms, awaits: None });
+        }
         let reply = self.tables.apply(core, (now_ms, self.rules), command)?;
+        // A whole report is a sign of life.
+        if let Some(number) =
+            reported.filter(|number| reply.outcome.is_ok() && self.unreported(core, *number).is_none())
+        {
+            self.heartbeats.keep_alive(number, Instant::now());
+        }
         match &reply.outcome {
             Ok(Response::Batch(outcomes)) => outcomes.iter().for_each(|outcome| self.count_grant(outcome)),
             outcome => self.count_grant(outcome),
         }
         self.publish_tables(now_ms);
         Some(reply)
+    }
+
+    /// Returns the error for whatever a session sends whose report has to come first, if it has to.
+    pub(crate) fn unreported(&self, core: &ShardState, number: SessionNumber) -> Option<CommandError> {
+        self.tables.unreported(core, number)
     }
 
     /// Forces a lock of the lock tables in memory open, if the log knows of the call and of all its holds. `None` if the
@@ -308,11 +328,12 @@ impl LeaderState {
         }
     }
 
-    /// Ends what is due in the lock tables in memory. Returns when more is due.
-    pub(crate) fn advance_tables(&mut self, core: &ShardState, now_ms: u64) -> Option<u64> {
+    /// Ends what is due in the lock tables in memory. Returns when more is due, and whether to wake those who wait for a
+    /// table.
+    pub(crate) fn advance_tables(&mut self, core: &ShardState, now_ms: u64) -> (Option<u64>, bool) {
         let due_ms = self.tables.advance(core, now_ms.max(core.clock_ms()), self.rules);
         self.publish_tables(now_ms);
-        due_ms
+        (due_ms, self.tables.take_wakes_all())
     }
 
     /// Returns what to write for the lock tables in memory. It is under way until [`Self::table_written`].
@@ -326,6 +347,10 @@ impl LeaderState {
     /// Records what became of such a command; `None` if that is not known.
     pub(crate) fn table_written(&mut self, core: &ShardState, command: &TableCommand, outcome: Option<&Response>) {
         self.tables.written(core, command, outcome);
+        if matches!((command, outcome), (TableCommand::BeginEpoch { .. }, Some(_))) {
+            // Their sessions have to be reported first.
+            self.subscriptions.end_sessions_of(|account, incarnation| core.has_soft_table(account, incarnation));
+        }
     }
 
     fn publish_tables(&mut self, clock_ms: u64) {
@@ -417,6 +442,11 @@ pub(crate) struct SessionKey(NamespaceKey, String);
 impl SessionKey {
     pub(crate) fn of(namespace: &NamespaceRef, session_id: &str) -> Self {
         Self(NamespaceKey::of(namespace), session_id.to_owned())
+    }
+
+    fn namespace(&self) -> (AccountId, Incarnation) {
+        let NamespaceKey(account, incarnation) = self.0;
+        (AccountId(account), Incarnation(incarnation))
     }
 }
 

@@ -4,9 +4,9 @@ use holdfast_core::locks::{ForcedOpen, SoftTable};
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     CommandError, Effect, EntryContext, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply, Reset,
-    Response, Rules, TableCommand,
+    Response, Rules, SessionNumber, TableCommand,
 };
-use metrics::histogram;
+use metrics::{counter, histogram};
 use tokio::time::Instant;
 
 use super::table_memory::apply_what_fits;
@@ -79,15 +79,46 @@ impl SoftTables {
         command: &LocksCommand,
     ) -> Option<Reply> {
         if !SoftTable::is_for_tables(core, command) {
-            return self.must_wait(core, command).then(|| not_begun(now_ms));
+            let refused =
+                if self.must_wait(core, command) { Some(has_not_begun()) } else { self.refusal(core, command) };
+            return refused.map(|refused| Reply { outcome: Err(refused), clock_ms: now_ms, awaits: None });
         }
         let context = self.context(now_ms, rules);
         let Some(table) = &mut self.table else { return Some(not_begun(now_ms)) };
         let scarce = self.memory.as_ref().filter(|memory| memory.is_under_pressure());
-        Some(match scarce {
+        let reply = match scarce {
             None => table.apply(core, &context, command),
             Some(memory) => apply_what_fits(table, memory, (core, &context), command),
-        })
+        };
+        self.note_rebuilt();
+        Some(reply)
+    }
+
+    /// Returns why a command for the log is refused: until a session of before is reported, it can't be resumed.
+    fn refusal(&self, core: &ShardState, command: &LocksCommand) -> Option<CommandError> {
+        let LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, .. })) = command else {
+            return None;
+        };
+        let is_unreported = self.current(core).is_some_and(|table| table.resumes_unreported(core, open));
+        is_unreported.then(|| CommandError::SessionNotFound(open.session_id.clone()))
+    }
+
+    /// Returns the error for whatever a session sends whose report has to come first, if it has to.
+    pub(super) fn unreported(&self, core: &ShardState, number: SessionNumber) -> Option<CommandError> {
+        let is_reported = || self.current(core).is_some_and(|table| table.has_reported(number));
+        let is_missing = core.needs_report(number) && !is_reported();
+        is_missing.then(|| CommandError::Unreported { table_epoch: core.table_epoch() })
+    }
+
+    /// Counts what conflicted, and wakes those who wait for a table that is complete now.
+    fn note_rebuilt(&mut self) {
+        let Some(table) = &mut self.table else { return };
+        self.wakes_all |= table.take_completed();
+        let conflicts = table.take_conflicts();
+        if conflicts > 0 {
+            tracing::warn!(conflicts, "claims of sessions conflicted after a change of leader; the latest ones count");
+            counter!("holdfast_conflicting_claims_total").increment(conflicts);
+        }
     }
 
     /// Forces a lock open, if the log knows of the call and of all its holds. `None` if the log has the table.
@@ -125,7 +156,12 @@ impl SoftTables {
     pub(super) fn complete(&self, core: &ShardState, query: &Query, response: &mut Response) {
         let Some(table) = self.current(core) else { return };
         match response {
-            Response::TableState(state) => (state.has_begun, state.since_ms) = (true, self.begun_at_ms),
+            Response::TableState(state) => {
+                (state.has_begun, state.since_ms) = (true, self.begun_at_ms);
+                if let Query::TableState { namespace } = query {
+                    table.complete_state(core, namespace, state);
+                }
+            }
             response => table.add_counts(query, response),
         }
     }
@@ -165,10 +201,16 @@ impl SoftTables {
 
     /// Ends what is due at this clock. Returns when more is due.
     pub(super) fn advance(&mut self, core: &ShardState, now_ms: u64, rules: Rules) -> Option<u64> {
-        if let Some(since) = self.rebuilding.take_if(|_| !core.awaits_ends()) {
-            histogram!("holdfast_table_rebuild_seconds").record(since.elapsed().as_secs_f64());
-        }
         let context = self.context(now_ms, rules);
+        let table = self.table.as_mut()?;
+        if self.rebuilding.is_some() {
+            table.rebuild_all(core, &context);
+            let since = self.rebuilding.take_if(|_| !table.is_rebuilding(core));
+            since.into_iter().for_each(|since| {
+                histogram!("holdfast_table_rebuild_seconds").record(since.elapsed().as_secs_f64());
+            });
+        }
+        self.note_rebuilt();
         let table = self.table.as_mut()?;
         if table.next_deadline_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             table.catch_up(core);
@@ -176,6 +218,11 @@ impl SoftTables {
         }
         self.scheduled_ms = table.next_deadline_ms();
         self.scheduled_ms
+    }
+
+    /// Takes whether those who wait for a table are to be woken.
+    pub(super) fn take_wakes_all(&mut self) -> bool {
+        std::mem::take(&mut self.wakes_all)
     }
 
     /// Counts what its changes take of the memory. Takes what they mean for others than the callers.
@@ -190,7 +237,7 @@ impl SoftTables {
     /// Returns whether there is something to write, or is due before it is expected; once, whether the tables have
     /// begun, have more revisions or a session of before has ended, for which commands wait.
     pub(super) fn needs_wakeup(&mut self) -> bool {
-        if std::mem::take(&mut self.wakes_all) {
+        if self.take_wakes_all() {
             return true;
         }
         let Some(table) = &self.table else { return false };
@@ -343,8 +390,9 @@ mod tests {
         );
         let later = acquire(&mut core, 2);
         assert!(tables.must_wait(&core, &later), "the other one may hold something");
-        assert!(!tables.must_wait(&core, &earlier), "it has ended for its client");
-        assert!(matches!(outcome(&mut tables, &core, &earlier), Err(CommandError::SessionNotFound(_))));
+        assert!(!tables.must_wait(&core, &earlier), "it hears at once that it has to be reported");
+        let unreported = Err(CommandError::Unreported { table_epoch: core.table_epoch() });
+        assert_eq!(outcome(&mut tables, &core, &earlier), unreported);
         let close = LocksCommand::CloseSession { namespace: namespace(), session_id: "se_1".into(), message: None };
         assert!(!tables.must_wait(&core, &close));
         apply(&mut core, close);

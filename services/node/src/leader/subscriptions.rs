@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
-use holdfast_core::NamespaceRef;
+use holdfast_core::{AccountId, Incarnation, NamespaceRef};
 use holdfast_rpc::{ByteBudget, Reservation};
 use tokio::sync::{mpsc, watch};
 
@@ -99,6 +99,14 @@ impl Subscriptions {
         if let Some(subscribers) = self.sessions.get_mut(key) {
             subscribers.retain(|subscriber| subscriber.epoch >= epoch);
         }
+    }
+
+    /// Ends the subscriptions of all sessions of some namespaces, without an update: their subscribers subscribe again.
+    pub(crate) fn end_sessions_of(&mut self, is_one: impl Fn(AccountId, Incarnation) -> bool) {
+        self.sessions.retain(|key, _| {
+            let (account, incarnation) = key.namespace();
+            !is_one(account, incarnation)
+        });
     }
 
     /// Tells subscribers that a session ended, and removes them.

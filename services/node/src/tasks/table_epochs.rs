@@ -29,7 +29,11 @@ pub(super) async fn run(leading: LeaderContext) {
             continue;
         }
         let now_ms = leads.clock.now_ms();
-        let due = machine.inspect_as_leader(leads.term, |core, table| table.advance_tables(core, now_ms)).flatten();
+        let advanced = machine.inspect_as_leader(leads.term, |core, table| table.advance_tables(core, now_ms));
+        let (due, wakes_all) = advanced.unwrap_or_default();
+        if wakes_all {
+            machine.leader_state_changed().notify_waiters();
+        }
         let due = async {
             match due {
                 Some(due_ms) => sleep_until(leads.clock.instant_of(due_ms)).await,

@@ -8,8 +8,9 @@ use holdfast_cluster::ClusterConfig;
 use holdfast_core::{
     AccountId, AcquireOutcome, Actor, AuditAction, Audited, Claim, Command, CommandError, Durability, FencingToken,
     Incarnation, KeepAliveOutcome, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef,
-    OpenSession, OpenTableSession, Owner, Path, Query, Reply, RequestId, Response, SessionAcquire, SessionCommand,
-    SessionKeepAlive, SessionRequest, SessionView, TableCommand, TableState, Wait, codec,
+    OpenSession, OpenTableSession, Owner, Path, Query, Reply, ReportedHold, ReportedRequest, RequestId, Response,
+    SessionAcquire, SessionCommand, SessionKeepAlive, SessionRequest, SessionView, TableCommand, TableReport,
+    TableState, Wait, codec,
 };
 use holdfast_node::{Node, NodeOptions};
 use holdfast_proto::internal::answer::Outcome;
@@ -191,6 +192,57 @@ async fn a_lock_that_is_forced_open_is_noted_in_the_log_and_goes_to_the_next() {
     node.stop().await;
 }
 
+async fn keep_alive(node: &Node, session: &SessionView) -> KeepAliveOutcome {
+    let (session_id, epoch) = (session.session_id.clone(), session.epoch);
+    let session = SessionKeepAlive { key: KEY, namespace: soft(), session_id, epoch };
+    match query(node, Query::KeepAlives { sessions: vec![session] }).await {
+        Ok(Response::KeptAlive(mut outcomes)) => outcomes.remove(0),
+        other => panic!("no outcome: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_reported_to_the_next_leader_lives_on_with_its_lock() {
+    let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
+    let node = start(dir.path(), &secret).await;
+    open_namespace(&node).await;
+    let earlier = open(&node, "se_1").await;
+    let token = token_of(send(&node, &earlier, 1, acquire()).await);
+    node.stop().await;
+
+    let node = start(dir.path(), &secret).await;
+    let later = open(&node, "se_2").await;
+    let hold = ReportedHold { path: lock(), mode: Mode::Write, fencing_token: token };
+    let granted = ReportedRequest {
+        request_id: "r".to_owned(),
+        holder: None,
+        metadata: Metadata::new(),
+        claimed: 1,
+        claims: vec![hold],
+    };
+    let report = TableReport {
+        namespace: soft(),
+        session: earlier.number,
+        connection_epoch: earlier.epoch,
+        table_epoch: table_state(&node).await.epoch,
+        part: 1,
+        parts: 1,
+        granted: vec![granted],
+        pending: Vec::new(),
+    };
+    let waiting = send(&node, &later, 1, acquire());
+    let reporting = apply(&node, LocksCommand::Table(TableCommand::Report(report)));
+    let (waits, reported) = tokio::join!(waiting, reporting);
+    assert_eq!(reported, Ok(Response::Done));
+    assert!(matches!(waits, Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(_), .. })), "{waits:?}");
+    assert!(table_state(&node).await.is_ready());
+    assert_eq!(holder(&node).await.as_deref(), Some("se_1"));
+    assert!(matches!(keep_alive(&node, &earlier).await, KeepAliveOutcome::Recorded { .. }));
+    let resumed = apply(&node, opening("se_1", true)).await;
+    assert!(matches!(resumed, Ok(Response::TableSessionOpened { resumed: true, .. })), "{resumed:?}");
+    node.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended() {
     let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
@@ -206,13 +258,11 @@ async fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended(
     assert_eq!((state.is_ready(), state.missing, state.waiting_for), (false, 1, vec!["se_1".to_owned()]));
     let busy = send(&node, &later, 1, acquire()).await;
     assert!(matches!(busy, Err(CommandError::Busy(_))), "the other one may hold it: {busy:?}");
+    let unreported = CommandError::Unreported { table_epoch: state.epoch };
+    assert_eq!(send(&node, &earlier, 2, acquire()).await, Err(unreported.clone()), "a report comes first");
     let gone = Err(CommandError::SessionNotFound("se_1".to_owned()));
-    assert_eq!(send(&node, &earlier, 2, acquire()).await, gone, "its client is told that it has ended");
-    assert_eq!(apply(&node, opening("se_1", true)).await, gone);
-    let session = SessionKeepAlive { key: KEY, namespace: soft(), session_id: "se_1".into(), epoch: earlier.epoch };
-    let kept = query(&node, Query::KeepAlives { sessions: vec![session] }).await;
-    let rejected = KeepAliveOutcome::Rejected(CommandError::SessionNotFound("se_1".to_owned()));
-    assert_eq!(kept, Ok(Response::KeptAlive(vec![rejected])));
+    assert_eq!(apply(&node, opening("se_1", true)).await, gone, "it would live on without a report");
+    assert_eq!(keep_alive(&node, &earlier).await, KeepAliveOutcome::Rejected(unreported));
 
     let waiting = send(&node, &later, 2, acquire());
     let closing = async {

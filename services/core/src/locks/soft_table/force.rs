@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{SoftTable, check_complete};
+use super::SoftTable;
 use crate::locks::LocksState;
 use crate::locks::owner::OwnerName;
 use crate::shard::ShardState;
@@ -45,8 +45,9 @@ impl SoftTable {
     ) -> Result<ForcedOpen, CommandError> {
         self.check_epoch(log)?;
         let of_log = log.find(namespace)?;
-        check_complete(of_log)?;
         self.hear_of_ends(log);
+        self.rebuild(context, of_log);
+        self.check_complete(of_log)?;
         self.advance(context);
         self.check_revisions()?;
         let unknown = of_log.table_log.new_forfeits(&self.holds_at(namespace, path));

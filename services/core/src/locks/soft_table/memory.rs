@@ -17,7 +17,7 @@ impl SoftTable {
         let session = log.locks().filter(|_| asks(command)).and_then(|log| log.table_session(command).ok());
         let Some((namespace, _, session)) = session else { return false };
         let number = session.facts.number;
-        if namespace.table_log.is_earlier(number) {
+        if self.is_unreported(namespace, number) {
             return false;
         }
         if !self.core.sessions.contains_key(&number) {

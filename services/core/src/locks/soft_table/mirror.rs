@@ -9,8 +9,8 @@ use crate::locks::owner::{OwnerId, OwnerName};
 use crate::locks::sessions::{Session, SessionFacts};
 use crate::locks::{LocksState, NamespaceKey};
 use crate::{
-    CommandError, Durability, EntryContext, Limits, LocksCommand, MAX_TABLE_REQUESTS, NamespaceRef, Owner, Query,
-    Release, Response, SessionCommand, SessionEnd, SessionNumber, TableEpoch,
+    AccountId, CommandError, Durability, EntryContext, Incarnation, Limits, LocksCommand, MAX_TABLE_REQUESTS,
+    NamespaceRef, Owner, Query, Release, Response, SessionCommand, SessionEnd, SessionNumber, TableEpoch, TableReport,
 };
 
 /// Holds in one namespace.
@@ -86,12 +86,32 @@ impl LocksState {
         }
     }
 
+    /// Returns the namespace and the session that a report is about.
+    pub(super) fn reported_session(
+        &self,
+        report: &TableReport,
+    ) -> Result<(&Namespace, &Arc<str>, &Session), CommandError> {
+        let found = self.session_of_account(report.namespace.account, report.session)?;
+        match found.0.durability {
+            Durability::Session if *found.0.id == report.namespace => Ok(found),
+            _ => Err(CommandError::SessionNotFound(report.session.to_string())),
+        }
+    }
+
     fn numbered_session(&self, command: &SessionCommand) -> Result<(&Namespace, &Arc<str>, &Session), CommandError> {
-        let not_found = || CommandError::SessionNotFound(command.session.to_string());
-        let (slot, session_id) = self.sessions.get(&command.session).ok_or_else(not_found)?;
+        self.session_of_account(command.account, command.session)
+    }
+
+    fn session_of_account(
+        &self,
+        account: AccountId,
+        number: SessionNumber,
+    ) -> Result<(&Namespace, &Arc<str>, &Session), CommandError> {
+        let not_found = || CommandError::SessionNotFound(number.to_string());
+        let (slot, session_id) = self.sessions.get(&number).ok_or_else(not_found)?;
         let namespace = self.namespaces.find(*slot).ok_or_else(not_found)?;
-        let session = namespace.sessions.get(session_id).filter(|session| session.facts.number == command.session);
-        let session = session.filter(|_| namespace.id.account == command.account).ok_or_else(not_found)?;
+        let session = namespace.sessions.get(session_id).filter(|session| session.facts.number == number);
+        let session = session.filter(|_| namespace.id.account == account).ok_or_else(not_found)?;
         if self.is_quarantined(&namespace.id) {
             return Err(CommandError::Quarantined);
         }
@@ -110,7 +130,7 @@ impl LocksState {
     }
 
     /// Returns the epoch that was begun last.
-    pub(super) fn table_epoch(&self) -> TableEpoch {
+    pub(crate) fn table_epoch(&self) -> TableEpoch {
         self.table_epoch
     }
 
@@ -119,16 +139,15 @@ impl LocksState {
         !self.session_durable.is_empty()
     }
 
-    /// Returns whether the leader waits for a session of before its epoch: no sign of life of it counts.
-    pub(crate) fn awaits_end_of(&self, number: SessionNumber) -> bool {
-        let namespace = self.sessions.get(&number).and_then(|(slot, _)| self.namespaces.find(*slot));
-        namespace.is_some_and(|it| it.durability == Durability::Session && it.table_log.is_earlier(number))
+    /// Returns whether the lock table of a namespace is in the leader's memory.
+    pub(crate) fn has_soft_table(&self, account: AccountId, incarnation: Incarnation) -> bool {
+        self.session_durable.contains(&NamespaceKey { account, incarnation })
     }
 
-    /// Returns whether the leader waits for any such session, or its transition.
-    pub(crate) fn awaits_ends(&self) -> bool {
-        let tables = self.session_durable.iter().filter_map(|key| self.slots.get(key));
-        tables.map(|slot| self.namespaces.get(*slot)).any(|it| it.table_log.earlier_sessions().next().is_some())
+    /// Returns whether a session is of before the epoch: no sign of life of it counts until its report.
+    pub(crate) fn needs_report(&self, number: SessionNumber) -> bool {
+        let namespace = self.sessions.get(&number).and_then(|(slot, _)| self.namespaces.find(*slot));
+        namespace.is_some_and(|it| it.durability == Durability::Session && it.table_log.is_earlier(number))
     }
 
     fn open_mirrored(&mut self, slot: u32, session_id: &Arc<str>, facts: &SessionFacts) {

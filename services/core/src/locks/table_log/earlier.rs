@@ -1,7 +1,7 @@
 //! What a leader has to know of the sessions of a lock table in its memory.
 
 use super::TableLog;
-use crate::SessionNumber;
+use crate::{FencingToken, SessionNumber};
 
 impl TableLog {
     /// Returns the sessions of before the epoch that may still hold something, in order of opening.
@@ -14,9 +14,19 @@ impl TableLog {
         number < self.epoch
     }
 
+    /// Returns whether a session is open, or its transition is not over.
+    pub(in crate::locks) fn may_hold(&self, number: SessionNumber) -> bool {
+        self.sessions.contains_key(&number)
+    }
+
     /// Returns how long the holds of a session stay in transition if it expires, in milliseconds; `None` for one that
     /// holds nothing.
     pub(in crate::locks) fn transition_ms(&self, number: SessionNumber) -> Option<u64> {
         self.sessions.get(&number).map(|session| session.transition_ms.into())
+    }
+
+    /// Returns whether a claim of an open session was ended by force.
+    pub(in crate::locks) fn is_forfeit(&self, number: SessionNumber, token: FencingToken) -> bool {
+        self.sessions.get(&number).is_some_and(|session| session.forfeits.contains(&token))
     }
 }

@@ -1,0 +1,196 @@
+//! What a connection knows of its session, as the leader of a new epoch of its lock table is told.
+
+use std::collections::BTreeSet;
+
+use holdfast_api::session_message::Lock;
+use holdfast_types::{
+    Claim, FencingToken, MAX_REPORT_PARTS, Path, ReportedHold, ReportedRequest, ReportedWait, Revision, TableReport,
+};
+
+use super::handle::SessionHandle;
+use super::request_table::{Request, RequestState, RequestTable};
+
+/// Rough bytes of the requests in one part of a report; one larger request is a part by itself.
+const MAX_PART_BYTES: usize = 512 * 1_024;
+/// What a request, a claim or a segment of a path counts as besides its texts.
+const OVERHEAD: usize = 32;
+
+impl RequestTable {
+    /// Records that the client gives up a request: it is reported no more, whatever becomes of its release.
+    pub(super) fn give_up(&mut self, request_id: &str) {
+        if let Some(request) = self.requests.get_mut(request_id) {
+            request.is_given_up = true;
+        }
+    }
+
+    /// Records that the client gives up all requests.
+    pub(super) fn give_up_all(&mut self) {
+        self.requests.values_mut().for_each(|request| request.is_given_up = true);
+    }
+
+    /// Returns whether the client gave the request up.
+    pub(super) fn is_given_up(&self, request_id: &str) -> bool {
+        self.requests.get(request_id).is_some_and(|request| request.is_given_up)
+    }
+
+    /// Returns whether all holds are known with their requests. Of those that a resumed client listed, they are not.
+    pub(super) fn knows_requests(&self) -> bool {
+        self.holds.values().flatten().all(|(_, hold)| !hold.is_listed && hold.holder.is_some())
+    }
+
+    /// Lets all requests wait without a place, in their order: the leader that gave them one has ended. Returns whether
+    /// there are any.
+    pub(super) fn displace(&mut self) -> bool {
+        let place = |(request_id, request): (&String, &Request)| match request.state {
+            RequestState::Waiting(wait) => Some((false, wait.0, request_id.clone())),
+            RequestState::Unplaced(number) => Some((true, number, request_id.clone())),
+            RequestState::Granted => None,
+        };
+        let mut waits: Vec<(bool, u64, String)> = self.requests.iter().filter_map(place).collect();
+        waits.sort_unstable();
+        self.unplaced = 0;
+        self.places.clear();
+        for (_, _, request_id) in &waits {
+            let Some(request) = self.requests.get_mut(request_id) else { continue };
+            self.unplaced += 1;
+            self.places.insert(self.unplaced, request_id.clone());
+            if let RequestState::Waiting(wait) = request.state {
+                request.ticket = Some(wait);
+            }
+            request.state = RequestState::Unplaced(self.unplaced);
+        }
+        !waits.is_empty()
+    }
+
+    /// Returns whether a claim of the lock is known to be held under this token.
+    pub(super) fn holds_claim_under(&self, lock: &Lock, token: FencingToken) -> bool {
+        let is_its = |path: &Vec<String>| {
+            let hold = self.holds.get(path).and_then(|holds| holds.get(&token));
+            hold.is_some_and(|hold| hold.holder.as_ref().is_none_or(|holder| *holder == lock.holder))
+        };
+        lock.resources.iter().any(|claim| is_its(&claim.path))
+    }
+
+    /// Returns the parts of the report of this session to the leader of an epoch. `None` if there are too many.
+    pub(super) fn report(&self, session: &SessionHandle, table_epoch: Revision) -> Option<Vec<TableReport>> {
+        let mut parts = Parts::new(session, table_epoch);
+        let reported = || self.requests.iter().filter(|(_, request)| !request.is_given_up);
+        let granted = reported().filter(|(_, request)| request.state == RequestState::Granted);
+        for request in granted.filter_map(|(_, request)| self.reported_request(request)) {
+            let claims = request.claims.iter().map(|claim| &claim.path);
+            let bytes = bytes_of(&request.request_id, &request.holder, &request.metadata, claims);
+            parts.with_room(bytes).granted.push(request);
+        }
+        let number = |request: &Request| match request.state {
+            RequestState::Unplaced(number) => Some(number),
+            RequestState::Waiting(_) | RequestState::Granted => None,
+        };
+        let mut waits: Vec<(u64, &Request)> = reported().filter_map(|(_, it)| Some((number(it)?, it))).collect();
+        waits.sort_unstable_by_key(|(number, _)| *number);
+        for wait in waits.into_iter().filter_map(|(_, request)| reported_wait(request)) {
+            let claims = wait.claims.iter().map(|claim| &claim.path);
+            let bytes = bytes_of(&wait.request_id, &wait.holder, &wait.metadata, claims);
+            parts.with_room(bytes).pending.push(wait);
+        }
+        parts.finish()
+    }
+
+    /// Returns what a granted request holds; `None` if that is nothing.
+    fn reported_request(&self, request: &Request) -> Option<ReportedRequest> {
+        let lock = &request.lock;
+        let paths: BTreeSet<&Vec<String>> = lock.resources.iter().map(|claim| &claim.path).collect();
+        let hold_at = |path: &Vec<String>| {
+            if request.lost.iter().any(|lost| lost.0 == *path) {
+                return None;
+            }
+            let mut holds = self.holds.get(path)?.iter().rev();
+            let (token, hold) = holds.find(|(_, hold)| hold.holder.as_ref() == Some(&lock.holder))?;
+            Some(ReportedHold { path: Path(path.clone()), mode: hold.mode, fencing_token: *token })
+        };
+        let claims: Vec<ReportedHold> = paths.iter().filter_map(|path| hold_at(path)).collect();
+        (!claims.is_empty()).then(|| ReportedRequest {
+            request_id: lock.request_id.clone(),
+            holder: lock.holder.clone(),
+            metadata: lock.metadata.clone(),
+            claimed: u32::try_from(paths.len()).unwrap_or(u32::MAX),
+            claims,
+        })
+    }
+}
+
+/// Returns a request that waits; `None` for one with terms that its leader refuses.
+fn reported_wait(request: &Request) -> Option<ReportedWait> {
+    let lock = &request.lock;
+    if lock.allow_upgrade || lock.transition_ms > 0 || lock.at_least_ms > 0 || lock.only_try {
+        return None;
+    }
+    let claims = lock.resources.iter().map(|claim| Claim { path: Path(claim.path.clone()), mode: claim.mode });
+    Some(ReportedWait {
+        request_id: lock.request_id.clone(),
+        holder: lock.holder.clone(),
+        metadata: lock.metadata.clone(),
+        claims: claims.collect(),
+        ticket: request.ticket,
+    })
+}
+
+fn bytes_of<'a>(
+    request_id: &str,
+    holder: &Option<String>,
+    metadata: &holdfast_types::Metadata,
+    paths: impl Iterator<Item = &'a Path>,
+) -> usize {
+    let metadata: usize = metadata.iter().map(|(key, value)| key.len() + value.len() + OVERHEAD).sum();
+    let segments = |path: &Path| path.0.iter().map(|segment| segment.len() + OVERHEAD).sum::<usize>();
+    let claims: usize = paths.map(|path| segments(path) + OVERHEAD).sum();
+    request_id.len() + holder.as_ref().map_or(0, String::len) + metadata + claims + OVERHEAD
+}
+
+/// The parts of a report so far.
+struct Parts {
+    parts: Vec<TableReport>,
+    /// Bytes in the last one.
+    bytes: usize,
+}
+
+impl Parts {
+    fn new(session: &SessionHandle, table_epoch: Revision) -> Self {
+        let first = TableReport {
+            namespace: session.namespace.clone(),
+            session: session.number,
+            connection_epoch: session.epoch,
+            table_epoch,
+            part: 1,
+            parts: 1,
+            granted: Vec::new(),
+            pending: Vec::new(),
+        };
+        Self { parts: vec![first], bytes: 0 }
+    }
+
+    /// Returns the part that takes a request of so many bytes.
+    fn with_room(&mut self, bytes: usize) -> &mut TableReport {
+        let at = self.parts.len() - 1;
+        if self.bytes > 0 && self.bytes + bytes > MAX_PART_BYTES {
+            let last = &self.parts[at];
+            let next = TableReport {
+                namespace: last.namespace.clone(),
+                part: last.part + 1,
+                granted: Vec::new(),
+                pending: Vec::new(),
+                ..*last
+            };
+            self.parts.push(next);
+            self.bytes = 0;
+        }
+        self.bytes += bytes;
+        let last = self.parts.len() - 1;
+        &mut self.parts[last]
+    }
+
+    fn finish(mut self) -> Option<Vec<TableReport>> {
+        let count = u32::try_from(self.parts.len()).ok().filter(|count| *count <= MAX_REPORT_PARTS)?;
+        self.parts.iter_mut().for_each(|part| part.parts = count);
+        Some(self.parts)
+    }
+}

@@ -1,0 +1,86 @@
+//! Enters claims that earlier leaders granted.
+
+use std::sync::Arc;
+
+use crate::locks::attempts::Attempts;
+use crate::locks::charge;
+use crate::locks::end::GrantContext;
+use crate::locks::hold::HoldTerms;
+use crate::locks::metadata::EncodedMetadata;
+use crate::locks::txn::NamespaceTxn;
+use crate::{Owner, ReportedHold, ReportedRequest, RevokedReason};
+
+impl NamespaceTxn<'_> {
+    /// Enters a claim of a session's request under its token, given the number of that request if another claim of it
+    /// was entered before. Returns that number; `None` if the claim conflicts with one that was entered before.
+    pub(super) fn enter(
+        &mut self,
+        session_id: &Arc<str>,
+        request: &ReportedRequest,
+        claim: &ReportedHold,
+        (known, transition_ms): (Option<u32>, u64),
+    ) -> Option<u32> {
+        let name = Owner::Session { session_id: session_id.to_string(), holder: request.holder.clone() };
+        let owner = self.ns.owner_id(&name);
+        let spot = self.ns.tree.lookup(&claim.path);
+        let own = spot.node().and_then(|node| self.ns.hold(node, owner)).map(|hold| (hold.token, hold.mode));
+        let is_there = match own {
+            Some(own) if own != (claim.fencing_token, claim.mode) => return None,
+            Some(_) => true,
+            None => false,
+        };
+        if !is_there && self.ns.conflict_reason(owner, claim.mode, &spot).is_some() {
+            return None;
+        }
+        let session = self.ns.sessions.get(session_id)?;
+        // Ids are unique in a session.
+        if known.is_none() && self.ns.request_named(&session.requests, &request.request_id).is_some() {
+            return None;
+        }
+        let owner = self.ns.intern_owner(&name);
+        let node = self.ns.tree.ensure_path(&claim.path);
+        if !is_there {
+            let mut hold = self.new_hold(owner, claim.mode, claim.fencing_token, None);
+            let terms = HoldTerms {
+                ttl_ms: None,
+                transition_ms: u32::try_from(transition_ms).unwrap_or(u32::MAX),
+                metadata: EncodedMetadata::of(&request.metadata),
+                requested_expires_at_ns: None,
+                at_least_ms: charge::at_least_of(0),
+            };
+            hold.set_terms(&terms, true);
+            self.ns.spend(3);
+            self.ns.tree.set_revision(node, claim.fencing_token);
+            self.ns.add_hold(node, hold);
+        }
+        let number = match known {
+            Some(number) => number,
+            None => self.enter_request(owner, request, claim)?,
+        };
+        self.claim_hold(node, owner, claim.mode, Some(number));
+        Some(number)
+    }
+
+    fn enter_request(
+        &mut self,
+        owner: crate::locks::owner::OwnerId,
+        request: &ReportedRequest,
+        claim: &ReportedHold,
+    ) -> Option<u32> {
+        let attempts = Attempts::of(0);
+        let (request_id, claimed) = (Some(request.request_id.as_str()), request.claims.len());
+        let call =
+            GrantContext { attempts: &attempts, abandoned: &[], request_id, metadata_fits: true, came_from: None };
+        let claimed = claimed.max(usize::try_from(request.claimed).unwrap_or(usize::MAX));
+        let number = self.insert_granted_request(owner, claimed, call)?;
+        // The highest of its tokens is entered first.
+        self.ns.granted_requests.get_mut(number).token = claim.fencing_token;
+        Some(number)
+    }
+
+    /// Tells a session that a claim of it was not entered.
+    pub(super) fn lose(&mut self, session_id: &Arc<str>, claim: &ReportedHold) {
+        let (path, token) = (claim.path.clone(), claim.fencing_token);
+        self.effects.revoked(&self.ns.id, session_id, path, token, RevokedReason::Duplicate);
+    }
+}
