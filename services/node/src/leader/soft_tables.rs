@@ -49,13 +49,14 @@ impl SoftTables {
         EntryContext { now_ms, wall_ms: wall_ms.saturating_add(now_ms.saturating_sub(entry_ms)), rules }
     }
 
-    /// Returns whether a command has to wait: for the epoch if it opens a session, which would be of before otherwise,
-    /// and for a table that is complete.
+    /// Returns whether a command has to wait: for the epoch if it opens a session, which would be of before otherwise;
+    /// for the report of a session that it resumes, which would live on without one; and for a table that is complete.
     pub(super) fn must_wait(&self, core: &ShardState, command: &LocksCommand) -> bool {
         let table = self.current(core);
         match command {
             LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, .. })) => {
-                table.is_none() && SoftTable::is_of_tables(core, &open.namespace)
+                let is_ready = |table: &SoftTable| !table.resumes_unreported(core, open);
+                SoftTable::is_of_tables(core, &open.namespace) && !table.is_some_and(is_ready)
             }
             command if SoftTable::is_for_tables(core, command) => {
                 !table.is_some_and(|table| table.is_ready_for(core, command))
@@ -79,9 +80,7 @@ impl SoftTables {
         command: &LocksCommand,
     ) -> Option<Reply> {
         if !SoftTable::is_for_tables(core, command) {
-            let refused =
-                if self.must_wait(core, command) { Some(has_not_begun()) } else { self.refusal(core, command) };
-            return refused.map(|refused| Reply { outcome: Err(refused), clock_ms: now_ms, awaits: None });
+            return self.must_wait(core, command).then(|| not_begun(now_ms));
         }
         let context = self.context(now_ms, rules);
         let Some(table) = &mut self.table else { return Some(not_begun(now_ms)) };
@@ -92,15 +91,6 @@ impl SoftTables {
         };
         self.note_rebuilt();
         Some(reply)
-    }
-
-    /// Returns why a command for the log is refused: until a session of before is reported, it can't be resumed.
-    fn refusal(&self, core: &ShardState, command: &LocksCommand) -> Option<CommandError> {
-        let LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, .. })) = command else {
-            return None;
-        };
-        let is_unreported = self.current(core).is_some_and(|table| table.resumes_unreported(core, open));
-        is_unreported.then(|| CommandError::SessionNotFound(open.session_id.clone()))
     }
 
     /// Returns the error for whatever a session sends whose report has to come first, if it has to.
@@ -292,7 +282,7 @@ fn not_begun(clock_ms: u64) -> Reply {
 }
 
 fn has_not_begun() -> CommandError {
-    CommandError::Busy("the leader's epoch of the lock table has not begun".to_owned())
+    CommandError::Busy("the leader's epoch has not begun, or it does not know yet what the session holds".to_owned())
 }
 
 #[cfg(test)]
