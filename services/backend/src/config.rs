@@ -20,6 +20,7 @@ use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
 use crate::service::Inner;
+use crate::session::KeptLedgers;
 use crate::strangers::Strangers;
 
 /// The options of a gateway.
@@ -117,6 +118,7 @@ impl Backend {
             clocks: options.clocks,
             watchers: WatcherLimiter::default(),
             event_feeds: EventFeeds::default(),
+            kept_ledgers: KeptLedgers::default(),
             local_node,
             stopping: CancellationToken::new(),
         }))

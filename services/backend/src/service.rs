@@ -19,6 +19,7 @@ use crate::buffers::{AccountBuffers, BufferBudgets};
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
+use crate::session::KeptLedgers;
 use crate::strangers::Strangers;
 
 /// The operations. Clones are cheap and share connections and caches.
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) clocks: Clocks,
     pub(crate) watchers: WatcherLimiter,
     pub(crate) event_feeds: EventFeeds,
+    /// What is known of sessions whose connections ended.
+    pub(crate) kept_ledgers: KeptLedgers,
     /// The node of this process, if there is one.
     pub(crate) local_node: Option<LocalNode>,
     /// Cancelled when the process begins to stop: streams end then, calls continue.

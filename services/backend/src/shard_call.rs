@@ -380,26 +380,26 @@ impl Service {
             ShardRequest::Wait(acquire, poll, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
                 let reply = router.acquire(key, *acquire, poll, deadline, deferred).await.map_err(route_error)?;
-                RoutedReply { reply, maybe_done_before: false }
+                RoutedReply { reply, maybe_done_before: false, term: 0 }
             }
             ShardRequest::WaitForPermits(acquire, poll, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
                 let reply = router.acquire_permits(key, *acquire, poll, deadline, deferred).await;
-                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false }
+                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false, term: 0 }
             }
             ShardRequest::Await(awaits, poll, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
                 let reply = router.await_condition(key, *awaits, poll, deadline, deferred).await;
-                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false }
+                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false, term: 0 }
             }
             ShardRequest::HeldQuery(query, until, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
                 let reply = router.held_query(application, key, &query, until, deadline, deferred).await;
-                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false }
+                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false, term: 0 }
             }
             ShardRequest::Query(query) => {
                 let reply = router.query(application, key, &query, context.deadline).await.map_err(route_error)?;
-                RoutedReply { reply, maybe_done_before: false }
+                RoutedReply { reply, maybe_done_before: false, term: 0 }
             }
         };
         if application == Application::Locks {

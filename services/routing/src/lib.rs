@@ -59,6 +59,8 @@ pub struct RoutedReply {
     /// Whether an earlier attempt of the same call may have been applied, so that "not found" for a deletion may mean
     /// success.
     pub maybe_done_before: bool,
+    /// The term of the leader that executed a command; 0 for other calls.
+    pub term: u64,
 }
 
 /// Why a call has no reply.

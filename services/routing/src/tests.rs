@@ -53,7 +53,7 @@ async fn a_command_follows_the_replicas_to_the_leader_and_its_term() {
     let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 2, 3);
     let routed = send(&cluster).await.unwrap();
-    assert_eq!(routed, RoutedReply { reply: done_reply(), maybe_done_before: false });
+    assert_eq!(routed, RoutedReply { reply: done_reply(), maybe_done_before: false, term: 3 });
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3)]);
 
     // The leader moves: the old leader names the new one, and the router redirects the command.
@@ -123,7 +123,7 @@ async fn a_command_of_unknown_outcome_goes_to_a_later_term_only() {
         }
     });
     let routed = send(&cluster).await.unwrap();
-    assert_eq!(routed, RoutedReply { reply: done_reply(), maybe_done_before: true });
+    assert_eq!(routed, RoutedReply { reply: done_reply(), maybe_done_before: true, term: 2 });
     assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 2)]);
 }

@@ -21,13 +21,13 @@ use super::await_table::AwaitTable;
 use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error, stopping_error};
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::command_queue::CommandQueue;
+use super::epoch_report::{EpochReport, await_report};
 use super::handle::{KeepAliveReply, SessionHandle};
 use super::keep_alive::KeepAliveScheduler;
 use super::life::{SessionLife, life_over_error};
 use super::permit_table::PermitTable;
 use super::protocol::MessageSequence;
 use super::rare_events::{RareEvent, RareEvents};
-use super::reports::{EpochReport, await_report};
 use super::request_table::RequestTable;
 use crate::AuthContext;
 use crate::access_watch::{AccessWatch, is_final};
@@ -59,6 +59,8 @@ pub(super) struct SessionConnection<'a> {
     pub(super) promised: Revision,
     /// The report to the leader of that epoch. No command is sent, and no update is taken, before its end.
     pub(super) report: Option<EpochReport>,
+    /// Whether the session has ended, or was resumed by another connection.
+    pub(super) has_ended: bool,
     /// Keep-alives of the client that wait for the report.
     pub(super) owed_keep_alives: usize,
     pub(super) permits: PermitTable,
@@ -128,6 +130,7 @@ impl<'a> SessionConnection<'a> {
             is_complete: !session.is_resumed,
             promised: 0,
             report: None,
+            has_ended: false,
             owed_keep_alives: 0,
             deferred_updates: Vec::new(),
             deferred_asks: DeferredAsks::default(),
@@ -143,10 +146,12 @@ impl<'a> SessionConnection<'a> {
 
     /// Runs the connection to its end.
     pub(super) async fn run(mut self, opened: ServerMessage) -> CloseReason {
-        match self.event_loop(opened).await {
+        let ending = match self.event_loop(opened).await {
             Err(ending) => ending,
             Ok(never) => match never {},
-        }
+        };
+        self.keep_ledger();
+        ending
     }
 
     async fn event_loop(&mut self, opened: ServerMessage) -> Result<Infallible, CloseReason> {
@@ -303,6 +308,7 @@ impl<'a> SessionConnection<'a> {
 
     /// Ends the connection, because its session ended.
     pub(super) async fn end_with(&mut self, reason: EndReason) -> Result<(), CloseReason> {
+        self.has_ended = true;
         self.send(ServerMessage::SessionEnded { reason }).await?;
         Err(CloseReason::Done)
     }

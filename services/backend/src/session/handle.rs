@@ -1,16 +1,18 @@
 //! The shard of a session, as seen by one of its connections.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdfast_api::ApiResult;
+use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_cluster::Application;
 use holdfast_routing::{RetryPolicy, Subscription};
 use holdfast_types::{
     Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
-    Revision, SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, Topic,
+    Revision, SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, TableCommand,
+    TableReport, Topic,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::Service;
 use crate::admission::{Admission, AdmissionRequest, Permit, Priority, Share, Sharer};
@@ -19,6 +21,8 @@ use crate::shard_call::{command_bytes, unexpected};
 
 /// How long one command or query may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay before a command is sent again that a leader of before executed.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// How long beyond its time to live a session may be without a subscription to a leader.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
@@ -26,7 +30,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 pub(super) type KeepAliveReply = Result<u64, CommandError>;
 
 /// The location of a session, and the epoch of this connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct SessionHandle {
     pub(super) service: Service,
     pub(super) key: u32,
@@ -38,6 +42,8 @@ pub(super) struct SessionHandle {
     pub(super) ttl_ms: u64,
     /// Whether the connection resumed it.
     pub(super) is_resumed: bool,
+    /// The term of the leader that has its last report; 0 before the first.
+    pub(super) reported_in: AtomicU64,
     /// The epoch of the namespace's lock table at the opening, if the table is in its leader's memory.
     pub(super) table_epoch: Option<Revision>,
 }
@@ -59,6 +65,20 @@ impl SessionHandle {
         LocksCommand::Session(SessionCommand { account, session: self.number, message, request })
     }
 
+    /// Returns the report to the leader of an epoch that the session has nothing.
+    pub(super) fn empty_report(&self, table_epoch: Revision) -> TableReport {
+        TableReport {
+            namespace: self.namespace.clone(),
+            session: self.number,
+            connection_epoch: self.epoch,
+            table_epoch,
+            part: 1,
+            parts: 1,
+            granted: Vec::new(),
+            pending: Vec::new(),
+        }
+    }
+
     /// Sends a command once it has a permit. The shard ignores a late copy by its stamp.
     pub(super) async fn command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
         // Each connection has one command at a time, so it may wait for its turn.
@@ -67,10 +87,36 @@ impl SessionHandle {
         let command = Command::Locks(command);
         let sent = async {
             let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
+            loop {
+                let routed = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline);
+                let routed = routed.await.map_err(route_error)?;
+                // What a leader of before says counts no more: the one that has the report has the same number of it.
+                if routed.term >= self.reported_in.load(Ordering::Relaxed) {
+                    return Ok(routed);
+                }
+                sleep_until(deadline.min(Instant::now() + RETRY_DELAY)).await;
+                if Instant::now() >= deadline {
+                    return Err(ApiError::new(Code::Unavailable, "the leader of the lock is not reached"));
+                }
+            }
+        };
+        Ok(Admission::run(permit, true, None, sent).await?.reply)
+    }
+
+    /// Sends a part of a report. Once it is taken, nothing counts that leaders of earlier terms say.
+    pub(super) async fn report(self: Arc<Self>, part: TableReport) -> ApiResult<Reply> {
+        let command = Command::Locks(LocksCommand::Table(TableCommand::Report(part)));
+        let permit = self.permit(Priority::High, 0).await?;
+        let sent = async {
+            let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
             let routed = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline);
             routed.await.map_err(route_error)
         };
-        Ok(Admission::run(permit, true, None, sent).await?.reply)
+        let routed = Admission::run(permit, true, None, sent).await?;
+        if routed.reply.outcome.is_ok() {
+            self.reported_in.fetch_max(routed.term, Ordering::Relaxed);
+        }
+        Ok(routed.reply)
     }
 
     async fn permit(&self, priority: Priority, bytes: usize) -> ApiResult<Permit> {

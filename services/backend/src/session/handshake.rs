@@ -1,6 +1,7 @@
 //! The start of a connection, until its session is open.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use holdfast_api::session_message::{ClientPayload, Open, ServerMessage};
@@ -203,6 +204,7 @@ impl Handshake {
             epoch: opened.session.epoch,
             ttl_ms: opened.session.ttl_ms,
             is_resumed: opened.resumed,
+            reported_in: AtomicU64::new(0),
             table_epoch: opened.table_epoch,
         };
         let leader = context.report.leader_gateway();

@@ -2,12 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_api::session_message::Lock;
-use holdfast_types::{
-    Claim, FencingToken, MAX_REPORT_PARTS, Path, ReportedHold, ReportedRequest, ReportedWait, Revision, TableReport,
-};
+use holdfast_types::{Claim, MAX_REPORT_PARTS, Path, ReportedHold, ReportedRequest, ReportedWait, TableReport};
 
-use super::handle::SessionHandle;
 use super::request_table::{Request, RequestState, RequestTable};
 
 /// Rough bytes of the requests in one part of a report; one larger request is a part by itself.
@@ -62,22 +58,23 @@ impl RequestTable {
         !waits.is_empty()
     }
 
-    /// Returns whether a claim of the lock is known to be held under this token.
-    pub(super) fn holds_claim_under(&self, lock: &Lock, token: FencingToken) -> bool {
-        let is_its = |path: &Vec<String>| {
-            let hold = self.holds.get(path).and_then(|holds| holds.get(&token));
-            hold.is_some_and(|hold| hold.holder.as_ref().is_none_or(|holder| *holder == lock.holder))
+    /// Returns roughly how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let of_request = |request: &Request| {
+            let claims = request.lock.resources.iter().map(|claim| &claim.path);
+            // A path is also the key of its hold.
+            2 * bytes_of(&request.lock.request_id, &request.lock.holder, &request.lock.metadata, claims)
         };
-        lock.resources.iter().any(|claim| is_its(&claim.path))
+        self.requests.values().map(of_request).sum()
     }
 
-    /// Returns the parts of the report of this session to the leader of an epoch. `None` if there are too many.
-    pub(super) fn report(&self, session: &SessionHandle, table_epoch: Revision) -> Option<Vec<TableReport>> {
-        let mut parts = Parts::new(session, table_epoch);
+    /// Returns the parts of a report of the session, given an empty one. `None` if there are too many.
+    pub(super) fn report(&self, empty: TableReport) -> Option<Vec<TableReport>> {
+        let mut parts = Parts { parts: vec![empty], bytes: 0 };
         let reported = || self.requests.iter().filter(|(_, request)| !request.is_given_up);
         let granted = reported().filter(|(_, request)| request.state == RequestState::Granted);
         for request in granted.filter_map(|(_, request)| self.reported_request(request)) {
-            let claims = request.claims.iter().map(|claim| &claim.path);
+            let claims = request.claims.iter().map(|claim| &claim.path.0);
             let bytes = bytes_of(&request.request_id, &request.holder, &request.metadata, claims);
             parts.with_room(bytes).granted.push(request);
         }
@@ -88,7 +85,7 @@ impl RequestTable {
         let mut waits: Vec<(u64, &Request)> = reported().filter_map(|(_, it)| Some((number(it)?, it))).collect();
         waits.sort_unstable_by_key(|(number, _)| *number);
         for wait in waits.into_iter().filter_map(|(_, request)| reported_wait(request)) {
-            let claims = wait.claims.iter().map(|claim| &claim.path);
+            let claims = wait.claims.iter().map(|claim| &claim.path.0);
             let bytes = bytes_of(&wait.request_id, &wait.holder, &wait.metadata, claims);
             parts.with_room(bytes).pending.push(wait);
         }
@@ -138,10 +135,10 @@ fn bytes_of<'a>(
     request_id: &str,
     holder: &Option<String>,
     metadata: &holdfast_types::Metadata,
-    paths: impl Iterator<Item = &'a Path>,
+    paths: impl Iterator<Item = &'a Vec<String>>,
 ) -> usize {
     let metadata: usize = metadata.iter().map(|(key, value)| key.len() + value.len() + OVERHEAD).sum();
-    let segments = |path: &Path| path.0.iter().map(|segment| segment.len() + OVERHEAD).sum::<usize>();
+    let segments = |path: &Vec<String>| path.iter().map(|segment| segment.len() + OVERHEAD).sum::<usize>();
     let claims: usize = paths.map(|path| segments(path) + OVERHEAD).sum();
     request_id.len() + holder.as_ref().map_or(0, String::len) + metadata + claims + OVERHEAD
 }
@@ -154,20 +151,6 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(session: &SessionHandle, table_epoch: Revision) -> Self {
-        let first = TableReport {
-            namespace: session.namespace.clone(),
-            session: session.number,
-            connection_epoch: session.epoch,
-            table_epoch,
-            part: 1,
-            parts: 1,
-            granted: Vec::new(),
-            pending: Vec::new(),
-        };
-        Self { parts: vec![first], bytes: 0 }
-    }
-
     /// Returns the part that takes a request of so many bytes.
     fn with_room(&mut self, bytes: usize) -> &mut TableReport {
         let at = self.parts.len() - 1;

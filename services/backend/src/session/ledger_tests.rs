@@ -1,5 +1,5 @@
 use holdfast_api::Resource;
-use holdfast_types::{LockState, Metadata, Phase};
+use holdfast_types::{AccountId, Incarnation, LockState, Metadata, NamespaceRef, Phase, TableReport};
 
 use super::*;
 
@@ -238,4 +238,99 @@ fn a_request_has_something_until_it_has_lost_all_of_it() {
     assert!(ledger.has_or_awaits("w") && ledger.has_or_awaits("a") && !ledger.has_or_awaits("b"));
     assert!(ledger.remove_hold(&Path::flat("x"), 5).is_some() && ledger.has_or_awaits("a"));
     assert!(ledger.remove_hold(&Path::flat("y"), 5).is_some() && !ledger.has_or_awaits("a"));
+}
+
+fn empty_report() -> TableReport {
+    TableReport {
+        namespace: NamespaceRef { account: AccountId(7), name: "soft".to_owned(), incarnation: Incarnation(1) },
+        session: 300,
+        connection_epoch: 301,
+        table_epoch: 400,
+        part: 1,
+        parts: 1,
+        granted: Vec::new(),
+        pending: Vec::new(),
+    }
+}
+
+/// What the only part of a report says is held: request, path and token; and what waits, with its place.
+fn reported(ledger: &RequestTable) -> (Vec<(String, String, FencingToken)>, Vec<(String, Option<WaitId>)>) {
+    let mut parts = ledger.report(empty_report()).expect("it is small");
+    let part = parts.pop().filter(|_| parts.is_empty()).expect("it has one part");
+    let claims = part.granted.into_iter().flat_map(|request| {
+        let id = request.request_id;
+        request.claims.into_iter().map(move |hold| (id.clone(), hold.path.0.join("/"), hold.fencing_token))
+    });
+    let mut claims: Vec<_> = claims.collect();
+    claims.sort();
+    (claims, part.pending.into_iter().map(|wait| (wait.request_id, wait.ticket)).collect())
+}
+
+#[test]
+fn a_report_has_what_is_held_by_each_request_and_no_release_that_is_under_way() {
+    let mut ledger = RequestTable::new("se_1");
+    ledger.granted_anew(&lock("a", &["x", "y"], Mode::Write), 5);
+    ledger.granted(&lock("b", &["x"], Mode::Write), 5, &[view("x", vec![held_by("se_1", Mode::Write, 5)], 1)]);
+    let claim = |id: &str, path: &str, token| (id.to_owned(), path.to_owned(), token);
+    assert_eq!(reported(&ledger).0, [claim("a", "x", 5), claim("a", "y", 5), claim("b", "x", 5)]);
+    ledger.give_up("a");
+    assert_eq!(reported(&ledger).0, [claim("b", "x", 5)], "the hold of another request stays");
+    ledger.remove_hold(&Path::flat("x"), 5);
+    assert_eq!(reported(&ledger), (Vec::new(), Vec::new()), "what was lost is not reported");
+    ledger.granted_anew(&lock("a", &["x", "y"], Mode::Write), 9);
+    assert_eq!(reported(&ledger).0, [claim("a", "x", 9), claim("a", "y", 9)], "it was asked for again");
+    ledger.give_up_all();
+    assert_eq!(reported(&ledger), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn requests_that_wait_are_reported_in_order_with_their_places() {
+    let mut ledger = RequestTable::new("se_1");
+    assert!(!ledger.displace());
+    ledger.unplaced(&lock("last", &["x"], Mode::Write));
+    ledger.enqueued(&lock("second", &["x"], Mode::Write), WaitId(20));
+    ledger.enqueued(&lock("first", &["x"], Mode::Write), WaitId(10));
+    ledger.enqueued(&lock("gone", &["x"], Mode::Write), WaitId(15));
+    ledger.give_up("gone");
+    assert!(ledger.displace());
+    let waits = |id: &str, ticket: Option<u64>| (id.to_owned(), ticket.map(WaitId));
+    let expected = [waits("first", Some(10)), waits("second", Some(20)), waits("last", None)];
+    assert_eq!(reported(&ledger).1, expected);
+    assert!(ledger.displace() && reported(&ledger).1 == expected, "also by the next leader");
+    ledger.enqueued(&lock("last", &["x"], Mode::Write), WaitId(5));
+    ledger.displace();
+    assert_eq!(reported(&ledger).1[0], waits("last", Some(5)));
+}
+
+#[test]
+fn holds_that_a_resumed_client_listed_have_no_known_requests() {
+    let mut ledger = RequestTable::new("se_1");
+    ledger.granted_anew(&lock("a", &["x"], Mode::Write), 5);
+    assert!(ledger.knows_requests());
+    ledger.add_reported(ReportedHold { path: Path::flat("y"), mode: Mode::Write, fencing_token: 3 });
+    assert!(!ledger.knows_requests());
+    ledger.remove_hold(&Path::flat("y"), 3);
+    assert!(ledger.knows_requests());
+}
+
+#[test]
+fn a_large_report_has_parts() {
+    let mut ledger = RequestTable::new("se_1");
+    let long = "p".repeat(200_000);
+    for number in 0..5 {
+        let path = format!("{long}{number}");
+        ledger.granted_anew(&lock(&format!("r{number}"), &[&path], Mode::Write), number);
+    }
+    ledger.unplaced(&lock("w", &["x"], Mode::Write));
+    let parts = ledger.report(empty_report()).expect("they are not too many");
+    let numbers: Vec<_> = parts.iter().map(|part| (part.part, part.parts, part.granted.len())).collect();
+    assert_eq!(numbers, [(1, 3, 2), (2, 3, 2), (3, 3, 1)]);
+    assert_eq!(parts.iter().map(|part| part.pending.len()).sum::<usize>(), 1);
+    assert!(ledger.bytes() > 1_000_000);
+    let huge = "p".repeat(600_000);
+    for number in 0..64 {
+        let path = format!("{huge}{number}");
+        ledger.granted_anew(&lock(&format!("h{number}"), &[&path], Mode::Write), number);
+    }
+    assert!(ledger.report(empty_report()).is_none());
 }

@@ -24,9 +24,11 @@ mod client_command;
 mod command_queue;
 mod commands;
 mod connection;
+mod epoch_report;
 mod handle;
 mod handshake;
 mod keep_alive;
+mod kept_ledger;
 mod ledger;
 mod life;
 mod message_bytes;
@@ -42,3 +44,4 @@ mod updates;
 
 pub use channel::{CloseReason, Closed, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender, slow_client_error};
 pub use handshake::ConnectionOptions;
+pub(crate) use kept_ledger::KeptLedgers;

@@ -121,9 +121,6 @@ impl SessionConnection<'_> {
     }
 
     async fn on_answer(&mut self, job: &ClientCommand, answer: Response, clock_ms: u64) -> Result<(), CloseReason> {
-        if self.is_of_before(job, &answer) {
-            return self.on_answer_of_before(job).await;
-        }
         match (job, answer) {
             (ClientCommand::Lock(lock), Response::Acquired { outcome, locks }) => {
                 let lock = Arc::clone(lock);

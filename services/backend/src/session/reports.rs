@@ -1,46 +1,15 @@
 //! Reports what a session holds and waits for to the leader of a new epoch of its lock table, which grants nothing
 //! before. From the moment at which the report is made, the connection takes nothing of earlier epochs.
 
-use std::time::Duration;
-
-use futures::FutureExt;
-use futures::future::{BoxFuture, pending};
-use holdfast_api::{ApiError, ApiResult};
-use holdfast_types::{
-    AcquireOutcome, CommandError, FencingToken, LocksCommand, Reply, Response, Revision, TableCommand, TableReport,
-};
-use std::sync::Arc;
-use tokio::time::{Instant, sleep};
+use holdfast_api::ApiResult;
+use holdfast_types::{CommandError, Reply, Response, Revision};
 
 use super::asked::DeferredAsks;
 use super::channel::CloseReason;
 use super::client_command::ClientCommand;
 use super::connection::SessionConnection;
-use super::replies::unknown_outcome;
-use crate::shard_call::unexpected;
-
-/// Delay before a part is sent again.
-const RETRY_DELAY: Duration = Duration::from_millis(50);
-/// How long beyond the time to live of its session a report is repeated.
-const MAX_WAIT: Duration = Duration::from_secs(10);
-
-/// A report that is under way.
-pub(super) struct EpochReport {
-    /// The parts, all of one moment.
-    parts: Vec<TableReport>,
-    /// The part that is under way.
-    at: usize,
-    until: Instant,
-    reply: BoxFuture<'static, ApiResult<Reply>>,
-}
-
-/// Waits for the reply to a part; returns each once. Cancel-safe.
-pub(super) async fn await_report(report: &mut Option<EpochReport>) -> ApiResult<Reply> {
-    match report {
-        Some(report) => (&mut report.reply).await,
-        None => pending().await,
-    }
-}
+use super::epoch_report::{EpochReport, Reported};
+use super::kept_ledger::KeptLedger;
 
 /// Returns the epoch of the leader, if it executes nothing before the report of the session.
 pub(super) fn unreported_epoch(reply: &ApiResult<Reply>) -> Option<Revision> {
@@ -73,73 +42,43 @@ impl SessionConnection<'_> {
         self.queue.remove_reconciliation();
         self.has_unplaced |= self.requests.displace();
         let is_known = self.is_complete && self.requests.knows_requests();
-        let parts = if is_known { self.requests.report(&self.session, self.promised) } else { None };
+        let parts = if is_known { self.requests.report(self.session.empty_report(self.promised)) } else { None };
         let Some(parts) = parts else {
             // The leader waits for its end.
             self.on_session_gone();
             return Ok(());
         };
-        let until = Instant::now() + MAX_WAIT + Duration::from_millis(self.session.ttl_ms);
-        self.report = Some(EpochReport { parts, at: 0, until, reply: pending().boxed() });
-        self.send_part(Duration::ZERO);
+        self.report = Some(EpochReport::start(&self.session, parts));
         Ok(())
-    }
-
-    /// Sends the next part of the report, after a while.
-    fn send_part(&mut self, after: Duration) {
-        let Some(report) = &mut self.report else { return };
-        let Some(part) = report.parts.get(report.at) else { return };
-        let command = LocksCommand::Table(TableCommand::Report(part.clone()));
-        let session = Arc::clone(&self.session);
-        report.reply = async move {
-            if !after.is_zero() {
-                sleep(after).await;
-            }
-            session.command(command).await
-        }
-        .boxed();
     }
 
     /// Handles the reply to a part of the report.
     pub(super) async fn on_reported(&mut self, reply: ApiResult<Reply>) -> Result<(), CloseReason> {
-        let Some(report) = &mut self.report else { return Ok(()) };
-        let error = match reply.map(|reply| reply.outcome) {
-            Ok(Ok(Response::Done | Response::Ignored)) => {
-                report.at += 1;
-                if report.at < report.parts.len() {
-                    self.send_part(Duration::ZERO);
-                } else {
-                    self.end_report();
-                }
-                return Ok(());
+        match self.report.as_mut().map(|report| report.on_reply(reply)) {
+            None | Some(Reported::Partly) => Ok(()),
+            Some(Reported::Whole) => {
+                self.end_report();
+                Ok(())
             }
-            Ok(Ok(other)) => return Err(CloseReason::Failed(unexpected(&other))),
-            Ok(Err(CommandError::Unreported { table_epoch })) if table_epoch > self.promised => {
+            Some(Reported::Elsewhere(table_epoch)) => {
                 self.report = None;
-                return self.on_unreported(table_epoch).await;
+                self.on_unreported(table_epoch).await
             }
-            Ok(Err(
-                refused @ (CommandError::SessionNotFound(_)
-                | CommandError::Superseded { .. }
-                | CommandError::NamespaceNotFound),
-            )) => {
+            Some(Reported::Rejected(refused)) => {
                 self.report = None;
-                return self.on_session_rejected(refused).await;
+                self.on_session_rejected(refused).await
             }
-            Ok(Err(refused)) => {
-                if matches!(refused, CommandError::InvalidArgument(_)) {
-                    report.at = 0;
-                }
-                ApiError::from(refused)
-            }
-            Err(error) => error,
-        };
-        // The leader may not have begun its epoch, or be one of before, or wait for the outcome of an expiry.
-        if Instant::now() >= report.until {
-            return Err(CloseReason::Failed(error));
+            Some(Reported::Failed(error)) => Err(CloseReason::Failed(error)),
         }
-        self.send_part(RETRY_DELAY);
-        Ok(())
+    }
+
+    /// Keeps what is known of the session after the end of its connection, so that it can be reported.
+    pub(super) fn keep_ledger(self) {
+        let is_open = !self.has_ended && !self.is_session_gone();
+        if self.session.table_epoch.is_some() && is_open && self.is_complete && self.requests.knows_requests() {
+            let Self { session, requests, promised, report, .. } = self;
+            KeptLedger { session, requests, promised, report }.keep();
+        }
     }
 
     /// The session is as alive as ever: it goes on at the leader that has its report.
@@ -157,7 +96,7 @@ impl SessionConnection<'_> {
         for command in commands {
             match &command {
                 ClientCommand::Lock(lock) if !lock.only_try && self.requests.state(&lock.request_id).is_none() => {
-                    self.wait_for_table(&Arc::clone(lock)).await?;
+                    self.wait_for_table(lock).await?;
                 }
                 command if command.is_reconciliation() => {}
                 _ => again.push(command),
@@ -167,43 +106,5 @@ impl SessionConnection<'_> {
             self.queue.push_front(command);
         }
         Ok(())
-    }
-
-    /// Returns whether the answer to a request is one of an epoch before that of the last report.
-    pub(super) fn is_of_before(&self, command: &ClientCommand, answer: &Response) -> bool {
-        if self.promised == 0 {
-            return false;
-        }
-        match answer {
-            Response::Granted { fencing_token }
-            | Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. } => {
-                self.is_token_of_before(command.acquire_request_id(), *fencing_token)
-            }
-            Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. } => enqueued.wait.0 < self.promised,
-            _ => false,
-        }
-    }
-
-    /// Returns whether a grant of this token was made in an epoch before that of the last report. One of a hold that is
-    /// known is not: it was reported.
-    pub(super) fn is_token_of_before(&self, request_id: Option<&str>, token: FencingToken) -> bool {
-        let lock = request_id.and_then(|request_id| self.requests.lock(request_id));
-        token < self.promised && !lock.is_some_and(|lock| self.requests.holds_claim_under(lock, token))
-    }
-
-    /// Handles an answer of an earlier epoch: nothing of it counts, and the request goes on at the leader that has the
-    /// report.
-    pub(super) async fn on_answer_of_before(&mut self, command: &ClientCommand) -> Result<(), CloseReason> {
-        match command {
-            ClientCommand::Lock(lock) if !lock.only_try && self.requests.state(&lock.request_id).is_none() => {
-                self.wait_for_table(&Arc::clone(lock)).await
-            }
-            // It still waits, and is sent again.
-            ClientCommand::Requery(_) => {
-                self.has_unplaced |= self.requests.displace();
-                Ok(())
-            }
-            command => self.on_command_failed(command, unknown_outcome()).await,
-        }
     }
 }

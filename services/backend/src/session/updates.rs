@@ -126,7 +126,7 @@ impl SessionConnection<'_> {
         match outcome {
             // Nothing of an earlier epoch counts, and what the client gave up is not its own, whoever granted it.
             AcquireOutcome::Granted { fencing_token }
-                if self.is_token_of_before(Some(&request_id), fencing_token)
+                if fencing_token < self.promised
                     || (self.session.table_epoch.is_some() && self.requests.is_given_up(&request_id)) =>
             {
                 Ok(())
