@@ -68,7 +68,10 @@ impl SessionConnection<'_> {
                 self.report = None;
                 self.on_session_rejected(refused).await
             }
-            Some(Reported::Failed(error)) => Err(CloseReason::Failed(error)),
+            Some(Reported::Failed(error)) => {
+                self.report = None;
+                Err(CloseReason::Failed(error))
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Lock tables in the memory of leaders: random leaders, of which those of before go on granting, and sessions that
-//! end, expire and are resumed. No two sessions ever hold conflicting claims, and tokens rise.
+//! are reported to the next one, end, expire and are resumed. No two sessions ever hold conflicting claims, tokens rise,
+//! and no session loses what it holds.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,9 @@ use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AcquireOutcome, Application, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken, Limits,
-    LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession, OpenTableSession, Owner, Path, RequestId,
-    Response, Rules, SessionAcquire, SessionCommand, SessionNumber, SessionRequest, TableCommand, TableEpoch, Wait,
+    LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession, OpenTableSession, Owner, Path,
+    ReportedHold, ReportedRequest, ReportedWait, RequestId, Response, Rules, SessionAcquire, SessionCommand,
+    SessionNumber, SessionRequest, TableCommand, TableEpoch, TableReport, Wait, WaitId,
 };
 
 use crate::mutations::enable_mutation_from_env;
@@ -25,7 +27,7 @@ struct Leader {
     table: SoftTable,
 }
 
-/// A session as its client sees it.
+/// A session as its client and its gateway see it.
 #[derive(Debug)]
 struct Client {
     id: String,
@@ -34,6 +36,9 @@ struct Client {
     seq: u64,
     transition_ms: u64,
     holds: BTreeMap<String, (Path, FencingToken)>,
+    waits: BTreeMap<String, (Path, Option<WaitId>)>,
+    /// The leader that it reported to last: it takes nothing of earlier ones.
+    promised: usize,
     /// The shard clock until which its holds count, once it has ended; absent while its client counts its life.
     until_ms: Option<u64>,
 }
@@ -45,6 +50,8 @@ struct Run {
     last_tokens: BTreeMap<Path, (FencingToken, usize)>,
     now_ms: u64,
     numbers: u64,
+    /// Reports so far, with the leaders that they were for.
+    reports: Vec<(usize, TableReport)>,
     /// Grants of leaders that had one before them.
     later_grants: u64,
 }
@@ -65,7 +72,7 @@ impl Run {
         let epoch = begun(&mut log, &context, 1);
         let table = SoftTable::begin(&log, &epoch).expect("it has begun");
         let (leaders, clients, last_tokens) = (vec![Leader { log, table }], Vec::new(), BTreeMap::new());
-        Self { leaders, clients, last_tokens, now_ms: 1_000, numbers: 0, later_grants: 0 }
+        Self { leaders, clients, last_tokens, now_ms: 1_000, numbers: 0, reports: Vec::new(), later_grants: 0 }
     }
 
     fn context(&self) -> EntryContext {
@@ -98,7 +105,9 @@ impl Run {
         let last = self.leaders.len() - 1;
         self.leaders[last].log.advance(&context);
         for number in 0..=last {
-            self.leaders[number].table.advance(&context);
+            let Leader { log, table } = &mut self.leaders[number];
+            table.advance(&context);
+            table.rebuild_all(log, &context);
             self.take_effects(number);
         }
     }
@@ -111,12 +120,18 @@ impl Run {
             panic!("it is not opened")
         };
         let (number, epoch) = (session.number, session.epoch);
-        let holds = BTreeMap::new();
-        self.clients.push(Client { id, number, epoch, seq: 0, transition_ms, holds, until_ms: None });
+        let (holds, waits) = (BTreeMap::new(), BTreeMap::new());
+        let client = Client { id, number, epoch, seq: 0, transition_ms, holds, waits, promised: 0, until_ms: None };
+        self.clients.push(client);
     }
 
     fn resume(&mut self, at: usize) {
         let (id, call) = (self.clients[at].id.clone(), self.number());
+        let Leader { log, table } = self.leaders.last().expect("there is one");
+        let LocksCommand::Table(TableCommand::OpenSession(resumed)) = opening(&id, true, call, 0) else { return };
+        if table.resumes_unreported(log, &resumed.open) {
+            return;
+        }
         if let Ok(Response::TableSessionOpened { session, .. }) = self.log(opening(&id, true, call, 0)) {
             (self.clients[at].epoch, self.clients[at].seq) = (session.epoch, 0);
         }
@@ -157,6 +172,7 @@ impl Run {
             _ => None,
         };
         let command = SessionCommand { account, session: client.number, message, request };
+        let is_promised = to < client.promised;
         let context = self.context();
         let leader = &mut self.leaders[to];
         let reply = leader.table.apply(&leader.log, &context, &LocksCommand::Session(command));
@@ -165,6 +181,18 @@ impl Run {
                 Response::Granted { fencing_token }
                 | Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. },
             ) => Some(fencing_token),
+            // What the leader does not know yet waits, too.
+            Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) if !is_promised => {
+                let waits =
+                    request_id.as_ref().map(|(id, claims)| (id.clone(), (claims[0].path.clone(), Some(enqueued.wait))));
+                self.clients[at].waits.extend(waits);
+                None
+            }
+            Err(CommandError::Busy(_)) => {
+                let waits = request_id.as_ref().map(|(id, claims)| (id.clone(), (claims[0].path.clone(), None)));
+                self.clients[at].waits.extend(waits);
+                None
+            }
             _ => None,
         };
         if let Some(((id, claims), token)) = request_id.zip(token) {
@@ -173,9 +201,57 @@ impl Run {
         self.take_effects(to);
     }
 
+    /// Its gateway takes nothing of earlier leaders any more, and reports what it has.
+    fn report(&mut self, to: usize, at: usize) {
+        let client = &mut self.clients[at];
+        if to < client.promised {
+            return;
+        }
+        client.promised = to;
+        let granted = client.holds.iter().map(|(id, (path, token))| ReportedRequest {
+            request_id: id.clone(),
+            holder: None,
+            metadata: Metadata::new(),
+            claimed: 1,
+            claims: vec![ReportedHold { path: path.clone(), mode: Mode::Write, fencing_token: *token }],
+        });
+        let pending = client.waits.iter().map(|(id, (path, ticket))| ReportedWait {
+            request_id: id.clone(),
+            holder: None,
+            metadata: Metadata::new(),
+            claims: vec![Claim { path: path.clone(), mode: Mode::Write }],
+            ticket: *ticket,
+        });
+        let report = TableReport {
+            namespace: namespace(),
+            session: client.number,
+            connection_epoch: client.epoch,
+            table_epoch: self.leaders[to].table.epoch(),
+            part: 1,
+            parts: 1,
+            granted: granted.collect(),
+            pending: pending.collect(),
+        };
+        self.reports.push((to, report.clone()));
+        self.send_report(to, report);
+    }
+
+    /// A report arrives, perhaps again.
+    fn send_report(&mut self, to: usize, report: TableReport) {
+        let context = self.context();
+        let Leader { log, table } = &mut self.leaders[to];
+        let _ = table.apply(log, &context, &LocksCommand::Table(TableCommand::Report(report))).outcome;
+        self.take_effects(to);
+    }
+
     fn take_effects(&mut self, from: usize) {
         self.leaders[from].table.verify();
         for effect in self.leaders[from].table.take_effects() {
+            if let Effect::Revoked { session_id, path, fencing_token, .. } = &effect {
+                let loses = |client: &Client| client.holds.values().any(|hold| *hold == (path.clone(), *fencing_token));
+                let lost = self.clients.iter().find(|it| it.id == *session_id && it.until_ms.is_none() && loses(it));
+                assert!(lost.is_none_or(|client| from < client.promised), "it loses what it holds: {lost:?}");
+            }
             let Effect::WaitResolved { owner, request_id, claims, outcome, .. } = effect else { continue };
             let (Owner::Session { session_id, .. }, Some(id)) = (owner, request_id) else { panic!("a session waits") };
             let at = self.clients.iter().position(|client| client.id == session_id).expect("it was opened");
@@ -187,9 +263,11 @@ impl Run {
 
     /// A client takes a grant while it counts its life, and checks all that is known of everybody.
     fn take(&mut self, from: usize, at: usize, id: &str, claims: &[Claim], token: FencingToken) {
-        if self.clients[at].until_ms.is_some() {
+        let client = &mut self.clients[at];
+        if client.until_ms.is_some() || from < client.promised {
             return;
         }
+        client.waits.remove(id);
         let path = claims[0].path.clone();
         // Another request of it for the same lock extends the hold.
         if self.clients[at].holds.values().any(|known| *known == (path.clone(), token)) {
@@ -219,19 +297,38 @@ impl Run {
         let to = if dice.one_in(3) { dice.below(self.leaders.len() as u64) as usize } else { self.leaders.len() - 1 };
         match dice.below(40) {
             0..18 => {
-                let request = acquire(&format!("r{}", self.number()), dice.pick(&paths()));
-                self.request(to, at, request);
+                let asked = self.clients[at].waits.iter().next().map(|(id, (path, _))| (id.clone(), path.clone()));
+                let again = asked.filter(|_| dice.one_in(4));
+                let (id, path) = again.unwrap_or_else(|| (format!("r{}", self.number()), dice.pick(&paths())));
+                self.request(to, at, acquire(&id, path));
             }
             18..28 => {
-                let held: Vec<String> = self.clients[at].holds.keys().cloned().collect();
-                let Some(request_id) = held.first().cloned() else { return };
-                self.clients[at].holds.remove(&request_id);
-                self.request(to, at, SessionRequest::Release { request_id, is_known: true });
+                let client = &mut self.clients[at];
+                let requests: Vec<String> = client.holds.keys().chain(client.waits.keys()).cloned().collect();
+                let Some(request_id) = requests.first().cloned() else { return };
+                client.holds.remove(&request_id);
+                client.waits.remove(&request_id);
+                let (release, promised) = (SessionRequest::Release { request_id, is_known: true }, client.promised);
+                self.request(to, at, release.clone());
+                // What an earlier leader did is done again by the one that has the report.
+                if to < promised {
+                    self.request(promised, at, release);
+                }
             }
-            28..30 => self.resume(at),
-            30..33 => self.end(at, dice.one_in(2)),
+            28 => self.resume(at),
+            29..31 => self.report(to, at),
+            // After a change of leader, nearly all report at once.
+            31 => live.iter().for_each(|at| self.report(self.leaders.len() - 1, *at)),
+            32 => self.end(at, dice.one_in(2)),
             33 => self.depose(),
             34 => self.restore(),
+            35 => {
+                if let Some((for_leader, report)) = self.reports.get(dice.below(1 + self.reports.len() as u64) as usize)
+                {
+                    let (to, report) = (if dice.one_in(2) { *for_leader } else { to }, report.clone());
+                    self.send_report(to, report);
+                }
+            }
             _ => self.pass(dice.pick(&[0, 1, 300, 600, 6_000])),
         }
     }

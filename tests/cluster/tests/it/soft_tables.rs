@@ -15,6 +15,8 @@ use crate::waiting_acquires::lose_leader;
 const NAMESPACE: &str = "soft";
 const CONTENDERS: usize = 4;
 const TTL: Duration = Duration::from_secs(2);
+/// Longer than an election.
+const LONG_TTL: Duration = Duration::from_secs(30);
 /// Longer than an election, and the end of all sessions of before.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(40);
 /// Sections between two losses of the leader.
@@ -140,4 +142,42 @@ async fn the_scenario_of_a_rebuild_ends_as_it_says() {
     assert!(told.contains("  table: {"), "its progress is shown: {told}");
     let left = cluster.rest_client(0, &tenant.key).call("GET /v1/namespaces").await.ok();
     assert_eq!(left["namespaces"], json!([]));
+}
+
+/// The gateways go on, and tell each next leader what their sessions have.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_and_who_waits_outlive_their_leaders() {
+    let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
+    let tenant = cluster.create_tenant("soft", &[]).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    api.json("POST /v1/namespaces", json!({"name": NAMESPACE, "durability": "SESSION"})).await.ok();
+    let shard = cluster.locks_shard(&tenant, NAMESPACE);
+    let mut sessions = Vec::new();
+    for gateway in 0..2 {
+        let address = cluster.gateway_address(gateway);
+        let client = Client::new(&format!("http://{address}"), &tenant.key).expect("it is a client");
+        sessions.push(client.session(NAMESPACE).ttl(LONG_TTL).open().await.expect("it is opened"));
+    }
+    let (waiter, holder) = (sessions.pop().expect("two"), sessions.pop().expect("two"));
+    let guard = holder.mutex("one").lock_timeout(RECOVERY_TIMEOUT).await.expect("it is free");
+    let token = guard.fencing_token();
+    let waiting = tokio::spawn(async move {
+        let next = waiter.mutex("one").lock_timeout(4 * RECOVERY_TIMEOUT).await.expect("it is granted in the end");
+        (next.fencing_token(), waiter)
+    });
+    for is_killed in [true, false] {
+        lose_leader(&mut cluster, &shard, is_killed).await;
+        eventually_within(RECOVERY_TIMEOUT, "its table is complete", async || {
+            let table = table_state(&api).await;
+            if table["state"] == "READY" { Ok(()) } else { Err(table.to_string()) }
+        })
+        .await;
+    }
+    assert!(!guard.is_lost() && !waiting.is_finished());
+    let held = api.call(&format!("GET /v1/namespaces/{NAMESPACE}/locks/one")).await.ok();
+    assert_eq!(held["write_lock_holder"]["fencing_token"].as_u64(), Some(token), "{held}");
+    guard.release().await.expect("it has it");
+    let (next, waiter) = waiting.await.expect("it is granted");
+    assert!(next > token);
+    assert_eq!((holder.end_reason(), waiter.end_reason()), (None, None));
 }
