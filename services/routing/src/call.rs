@@ -68,8 +68,8 @@ pub(super) struct RoutedCall<'a> {
     without_leader_since: Instant,
     /// The latest term in which an attempt may have been applied. A command is then sent to later terms only.
     maybe_done_in: Option<u64>,
-    /// The term of the leader that replied.
-    answered_in: u64,
+    /// The term of the leader that was called last.
+    pub(super) called_in: u64,
     /// A leader has deferred the reply: the shard knows the request, and a retry finds it in the queue.
     was_deferred: bool,
     /// Cancelled when the caller cancels.
@@ -138,7 +138,7 @@ impl<'a> RoutedCall<'a> {
             min_rules: Rules::ONE,
             without_leader_since: Instant::now(),
             maybe_done_in: None,
-            answered_in: 0,
+            called_in: 0,
             was_deferred: false,
             cancelled: CancellationToken::new(),
             deferred: None,
@@ -175,11 +175,6 @@ impl<'a> RoutedCall<'a> {
     /// Returns true if an attempt before the last may have been applied.
     pub(super) fn maybe_done_before(&self) -> bool {
         self.maybe_done_in.is_some()
-    }
-
-    /// Returns the term of the leader that replied to the command.
-    pub(super) fn answered_in(&self) -> u64 {
-        self.answered_in
     }
 
     /// Runs until there is a reply, or until the retry policy or the deadline ends the call. What few calls do is boxed,
@@ -291,12 +286,9 @@ impl<'a> RoutedCall<'a> {
             CallReply::Unknown(_) => "unknown",
         };
         metrics::counter!("holdfast_routing_route_attempts_total", "outcome" => reason).increment(1);
-        self.limit = None;
+        (self.limit, self.called_in) = (None, leader.term);
         match outcome {
-            CallReply::Reply(bytes, attempt) => {
-                self.answered_in = leader.term;
-                NextStep::Finish(CallOutcome::Reply(bytes, attempt))
-            }
+            CallReply::Reply(bytes, attempt) => NextStep::Finish(CallOutcome::Reply(bytes, attempt)),
             CallReply::Deferred | CallReply::Update(_) | CallReply::Lagged => NextStep::RetryLater,
             CallReply::NotLeader(hint) => self.on_redirect(leader, hint),
             CallReply::NotProposed(reason) => {

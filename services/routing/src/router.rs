@@ -165,7 +165,7 @@ impl Router {
         let course = RoutedCall::new(self, to, CallBody::Command(command), repeat, deadline);
         let mut course = course.with_min_rules(needs);
         let reply = course.reply().await?;
-        Ok(RoutedReply { reply, maybe_done_before: course.maybe_done_before(), term: course.answered_in() })
+        Ok(RoutedReply { reply, maybe_done_before: course.maybe_done_before(), term: course.called_in })
     }
 
     /// Sends a query to the shard that owns the key.
