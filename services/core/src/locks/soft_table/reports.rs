@@ -12,9 +12,9 @@ use crate::locks::sessions::Session;
 use crate::locks::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
-    CommandError, Durability, EntryContext, FencingToken, LocksCommand, MessageSeq, NamespaceRef, OpenSession, Owner,
-    Release, ReleaseTarget, ReportedWait, Response, SessionAcquire, SessionCommand, SessionNumber, SessionRequest,
-    SessionTerms, TableReport, TableState, Wait,
+    CommandError, Durability, EntryContext, FencingToken, LocksCommand, MAX_WAITING_FOR, MessageSeq, NamespaceRef,
+    OpenSession, Owner, Release, ReleaseTarget, ReportedWait, Response, SessionAcquire, SessionCommand, SessionNumber,
+    SessionRequest, SessionTerms, TableReport, TableState, Wait,
 };
 
 /// What a command of a reported session gives up before its report is entered.
@@ -78,10 +78,12 @@ impl SoftTable {
         let Some(of_log) = log.slot_of(namespace).map(|slot| log.namespaces.get(slot)) else { return };
         let Some(rebuild) = self.rebuilds.get(&NamespaceKey::of(namespace)) else { return };
         state.missing = rebuild.missing(of_log).count() as u64;
-        let is_missing = |id: &String| {
-            of_log.sessions.get(id.as_str()).is_some_and(|session| !self.has_reported(session.facts.number))
+        let open_id = |number| {
+            let (_, session_id) = log.sessions.get(&number)?;
+            let session = of_log.sessions.get(session_id)?;
+            (session.facts.number == number).then(|| session_id.to_string())
         };
-        state.waiting_for.retain(is_missing);
+        state.waiting_for = rebuild.missing(of_log).filter_map(open_id).take(MAX_WAITING_FOR).collect();
         if state.missing == 0 && !rebuild.is_complete(of_log) {
             // It is about to be.
             state.has_begun = false;
