@@ -104,7 +104,7 @@ impl RequestTable {
             let (token, hold) = holds.find(|(_, hold)| hold.holder.as_ref() == Some(&lock.holder))?;
             Some(ReportedHold { path: Path(path.clone()), mode: hold.mode, fencing_token: *token })
         };
-        let claims: Vec<ReportedHold> = paths.iter().filter_map(|path| hold_at(path)).collect();
+        let claims: Vec<ReportedHold> = paths.iter().copied().filter_map(hold_at).collect();
         (!claims.is_empty()).then(|| ReportedRequest {
             request_id: lock.request_id.clone(),
             holder: lock.holder.clone(),
