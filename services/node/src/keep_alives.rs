@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Application, CommandError, KeepAliveOutcome, Reply, Response, SessionKeepAlive, codec};
+use holdfast_core::{Application, KeepAliveOutcome, Reply, Response, SessionKeepAlive, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::{NotLeader, ReadMode};
@@ -109,7 +109,7 @@ fn record_one(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{Command, LocksCommand, Metadata, NamespaceRef, OpenSession, RequestId};
+    use holdfast_core::{Command, CommandError, LocksCommand, Metadata, NamespaceRef, OpenSession, RequestId};
     use holdfast_replication::{EntryHeader, ReplyMode};
     use tokio::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::shard::{PendingReply, ShardState};
-use holdfast_core::{CommandError, Query, Reply, Response, SessionView, codec};
+use holdfast_core::{Query, Reply, Response, SessionView, codec};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::{Group, NotLeader, ReadMode};
