@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_routing::{Subscription, SubscriptionError};
 use holdfast_supervise::spawn_temporary;
