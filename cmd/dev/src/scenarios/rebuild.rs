@@ -15,10 +15,11 @@ use super::ScenarioArgs;
 use super::runner::{POLL_INTERVAL, ScenarioRunner};
 use super::socket::Socket;
 
-/// How long the first sessions live without signs of life: longer than the steps up to the change of leader take.
-const SESSION_TTL_MS: u64 = 8_000;
-/// The same for sessions that are opened after it: longer than the rebuild.
-const LATER_TTL_MS: u64 = 60_000;
+/// How long the session of a worker who loses his connection lives without signs of life: longer than the steps up to
+/// the change of leader take.
+const LOST_TTL_MS: u64 = 8_000;
+/// The same for sessions that go on: longer than the rebuild.
+const SESSION_TTL_MS: u64 = 60_000;
 /// Longer than an election, and the end of all earlier sessions.
 const REBUILD_TIMEOUT: Duration = Duration::from_secs(60);
 const ADMIN_PROGRAM: &str = "holdfast-admin";
@@ -101,7 +102,7 @@ impl Worker {
             true,
             format_args!("{}'s session has ended for her: she stops what she does under locks", self.name),
         )?;
-        let later = Self::connect(stage, self.name, LATER_TTL_MS).await?;
+        let later = Self::connect(stage, self.name, SESSION_TTL_MS).await?;
         let earlier = std::mem::replace(self, later);
         let state = self.request(lock).await?;
         stage.check(state["state"] != "READY", format_args!("{} has asked for the {lock} anew", self.name))?;
@@ -120,12 +121,12 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
     stage.check(true, format_args!("the table is READY, in the epoch {epoch}"))?;
 
     stage.print_step(
-        "Workers open sessions that live eight seconds after their last sign of life. ann takes the oven and ben the \
+        "Workers open sessions; ben's lives eight seconds after its last sign of life. ann takes the oven and ben the \
                mixer, which no disk hears of",
     )?;
     let mut ann = Worker::connect(stage, "ann", SESSION_TTL_MS).await?;
     let mut cay = Worker::connect(stage, "cay", SESSION_TTL_MS).await?;
-    let mut ben = Worker::connect(stage, "ben", SESSION_TTL_MS).await?;
+    let mut ben = Worker::connect(stage, "ben", LOST_TTL_MS).await?;
     let (oven, mixer) = (ann.acquire(stage, "oven").await?, ben.acquire(stage, "mixer").await?);
     stage.check(oven.min(mixer) > epoch, "all tokens of this leader lie above its epoch")?;
     let state = cay.request("mixer").await?;
@@ -154,7 +155,7 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
     let later = await_table(stage, epoch).await?;
     stage.check(later > epoch, format_args!("the table is READY, in the later epoch {later}"))?;
 
-    stage.print_step("Now cay gets the mixer, for ben's time is over. No two ever had it at once")?;
+    stage.print_step("cay gets the mixer once ben's time is over. No two ever had it at once")?;
     let token = cay.await_grant().await?;
     stage.check(
         token > mixer,
@@ -162,7 +163,7 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
     )?;
     let silent_for = last_sign.elapsed() + Duration::from_millis(100);
     let told = format!("that was {} ms after ben's last sign of life", last_sign.elapsed().as_millis());
-    stage.check(silent_for >= Duration::from_millis(SESSION_TTL_MS), told)?;
+    stage.check(silent_for >= Duration::from_millis(LOST_TTL_MS), told)?;
     if !is_anew {
         return stage.check(true, format_args!("ann had the oven all the time, with the token {oven}"));
     }

@@ -87,7 +87,7 @@ function explain(table) {
   if (!table.since) return "A new leader begins its table.";
   const since = `since ${timeOfDay(table.since)}`;
   if (table.missing === 0) return `The leader has had its table ${since}, and waits for nobody.`;
-  return `The leader has waited ${since} for ${plural(table.missing, "earlier session")} that may still hold locks.`;
+  return `The leader has waited ${since} for ${plural(table.missing, "earlier session")} to be reported, or to end.`;
 }
 
 /// The sessions that a table waits for, as far as they are known. Ended ones in transition are not.
