@@ -328,6 +328,20 @@ fn a_session_that_ends_after_its_report_holds_nothing_after_its_transition() {
 }
 
 #[test]
+fn an_expired_session_whose_end_was_not_followed_yet_is_waited_for() {
+    let mut leader = Leader::new();
+    let (expires, other) = (leader.open("se_1", 500), leader.open("se_2", 0));
+    let token = leader.granted(&expires, "l");
+    let mut leader = leader.next();
+    reported(&mut leader, &expires, &[("l", token)]);
+    expire(&mut leader.log, expires.number);
+    reported(&mut leader, &other, &[]);
+    assert!(is_busy(&leader.send(&other, acquire("l"))), "its transition is not over");
+    leader.advance_by(500);
+    leader.granted(&other, "l");
+}
+
+#[test]
 fn what_is_released_before_all_reports_are_there_is_not_entered() {
     let mut leader = Leader::new();
     let (session, other) = (leader.open("se_1", 0), leader.open("se_2", 0));
