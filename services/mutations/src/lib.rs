@@ -151,6 +151,10 @@ pub enum Mutation {
     SoftTransitionSkipped,
     /// A soft table counts its revisions from the beginning.
     SoftTokenRestart,
+    /// A lock of a soft table that is forced open is open in the leader's memory only.
+    SoftForfeitLost,
+    /// Signs of life count of sessions for whose end a leader waits.
+    SoftLifeUnreported,
 }
 
 impl Mutation {
@@ -222,6 +226,8 @@ impl Mutation {
         Self::SoftIncomplete,
         Self::SoftTransitionSkipped,
         Self::SoftTokenRestart,
+        Self::SoftForfeitLost,
+        Self::SoftLifeUnreported,
     ];
 
     /// What it is called on a command line.
@@ -293,6 +299,8 @@ impl Mutation {
             Self::SoftIncomplete => "soft-incomplete",
             Self::SoftTransitionSkipped => "soft-transition-skipped",
             Self::SoftTokenRestart => "soft-token-restart",
+            Self::SoftForfeitLost => "soft-forfeit-lost",
+            Self::SoftLifeUnreported => "soft-life-unreported",
         }
     }
 
@@ -353,7 +361,7 @@ impl Mutation {
             | Self::CondSignalSwallowed
             | Self::CondFront
             | Self::CondAwaitRepeat => Some("conditions::conditions_do_what_their_model_does"),
-            Self::SoftIncomplete | Self::SoftTransitionSkipped | Self::SoftTokenRestart => {
+            Self::SoftIncomplete | Self::SoftTransitionSkipped | Self::SoftTokenRestart | Self::SoftForfeitLost => {
                 Some("soft_tables::no_two_sessions_hold_the_same_whoever_leads")
             }
             _ => None,

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_mutations::{Mutation, is_enabled};
+
 use super::SoftTable;
 use crate::locks::LocksState;
 use crate::locks::owner::OwnerName;
@@ -51,7 +53,8 @@ impl SoftTable {
         self.advance(context);
         self.check_revisions()?;
         let unknown = of_log.table_log.new_forfeits(&self.holds_at(namespace, path));
-        if !is_noted || !unknown.is_empty() {
+        let must_note = (!is_noted || !unknown.is_empty()) && !is_enabled(Mutation::SoftForfeitLost);
+        if must_note {
             let holds = Self::first_of(&unknown);
             return Ok(ForcedOpen::Unknown(Forfeit { namespace: namespace.clone(), path: path.clone(), holds }));
         }

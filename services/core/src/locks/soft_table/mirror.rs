@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use holdfast_mutations::{Mutation, is_enabled};
+
 use super::SoftTable;
 use crate::locks::namespace::Namespace;
 use crate::locks::owner::{OwnerId, OwnerName};
@@ -147,6 +149,7 @@ impl LocksState {
     /// Returns whether a session is of before the epoch: no sign of life of it counts until its report.
     pub(crate) fn needs_report(&self, number: SessionNumber) -> bool {
         let namespace = self.sessions.get(&number).and_then(|(slot, _)| self.namespaces.find(*slot));
+        let namespace = namespace.filter(|_| !is_enabled(Mutation::SoftLifeUnreported));
         namespace.is_some_and(|it| it.durability == Durability::Session && it.table_log.is_earlier(number))
     }
 

@@ -1,7 +1,8 @@
 //! Faults and their times, drawn from the seed.
 //!
 //! There are four kinds of faults, and one of each kind at a time: in the network, in processes, in disks, and in wall
-//! clocks. Some runs also have scenarios, during which there are no other faults; others have injected panics.
+//! clocks. Some runs also have scenarios, during which there are no other faults; others have injected panics, or
+//! faults of leaders that have locks in their memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ mod links;
 mod panics;
 mod processes;
 mod scenarios;
+mod soft_leaders;
 
 use clocks::Clocks;
 use disks::Disks;
@@ -26,6 +28,7 @@ use links::Links;
 use panics::Panics;
 use processes::Processes;
 use scenarios::Scenarios;
+use soft_leaders::SoftLeaders;
 
 /// Everything that goes wrong in a run.
 pub(crate) struct Faults {
@@ -37,6 +40,7 @@ pub(crate) struct Faults {
     clocks: Clocks,
     scenarios: Scenarios,
     panics: Panics,
+    soft_leaders: SoftLeaders,
     /// When each kind is injected next; never before the chaos begins.
     next_due: Option<[Duration; 5]>,
     injected: usize,
@@ -52,6 +56,7 @@ impl Faults {
             clocks: Clocks::new(world),
             scenarios: Scenarios::new(world),
             panics: Panics::new(world),
+            soft_leaders: SoftLeaders::new(world),
             world: Arc::clone(world),
             next_due: None,
             injected: 0,
@@ -63,6 +68,7 @@ impl Faults {
         if self.world.plan.faults {
             self.next_due = Some([0; 5].map(|_| at + random_delay(&mut self.rng, 2_000)));
             self.panics.start(at);
+            self.soft_leaders.start(at);
         }
     }
 
@@ -82,6 +88,7 @@ impl Faults {
             return;
         }
         let Some(next) = &mut self.next_due else { return };
+        self.injected += usize::from(self.soft_leaders.step(sim, at, &mut self.processes));
         let rng = &mut self.rng;
         for (kind, due) in next.iter_mut().enumerate() {
             if *due > at {
@@ -109,6 +116,7 @@ impl Faults {
         self.next_due = None;
         self.scenarios.cancel();
         self.panics.stop();
+        self.soft_leaders.stop();
         self.world.record_at(at, "everything is repaired");
         self.links.heal(sim);
         self.disks.heal();

@@ -10,7 +10,7 @@ use holdfast_backend::{Backend, BackendOptions, CallContext, Service};
 use holdfast_core::{Claim, Mode, Owner, Path};
 use tokio::time::sleep;
 
-use crate::client::{Client, STABLE_NAMESPACES, attack, watch};
+use crate::client::{Client, STABLE_NAMESPACES, attack, create_soft_namespace, use_soft_locks, watch};
 use crate::history::{AcquireOp, Answer, Op};
 use crate::host_clocks::HostClocks;
 use crate::host_state::HostState;
@@ -49,6 +49,9 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
         world.set_phase(Phase::Healed);
     }
     spawn_clients(&world, &service, number, &name);
+    if let Some(tenant) = world.tenants().first().filter(|_| world.plan.has_soft) {
+        use_soft_locks(&world, tenant, number, &name)?;
+    }
     let hostile = world.hostile.lock().clone();
     if let Some(tenant) = hostile {
         tokio::spawn(attack(Arc::clone(&world), service.clone(), tenant, name.clone()));
@@ -124,6 +127,9 @@ async fn create_tenants(world: &Arc<World>, service: &Service) -> Result<()> {
         } else {
             *world.hostile.lock() = Some(tenant);
         }
+    }
+    if let Some(tenant) = world.tenants().first().filter(|_| world.plan.has_soft) {
+        create_soft_namespace(world, service, tenant).await;
     }
     let mut client = Client::new(Arc::clone(world), service.clone(), "setup".to_owned()).with_long_deadlines();
     let attacker = world.hostile.lock().clone();

@@ -25,6 +25,7 @@ mod node_host;
 mod pause;
 mod plan;
 mod simulation;
+mod soft_claims;
 mod things;
 mod trace;
 mod watch_log;
@@ -128,14 +129,15 @@ fn main() -> Result<ExitCode> {
 
 fn print_report(report: &Report, packets: &str) {
     println!(
-        "seed {} violations {} chaos_ms {} calls {} entries {} events {} faults {} panics {} attacks {} simulated_ms {} healed_ms {} digest \
-         {} packets {packets}",
+        "seed {} violations {} chaos_ms {} calls {} entries {} events {} soft_grants {} faults {} panics {} attacks {} \
+         simulated_ms {} healed_ms {} digest {} packets {packets}",
         report.seed,
         report.violations.len(),
         report.chaos.as_millis(),
         report.calls,
         report.entries,
         report.events,
+        report.soft_grants,
         report.faults,
         report.panics,
         report.attacks,

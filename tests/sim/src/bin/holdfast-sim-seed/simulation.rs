@@ -56,6 +56,8 @@ pub(crate) struct Report {
     pub(crate) entries: usize,
     /// Events that watchers received.
     pub(crate) events: usize,
+    /// Grants of locks in the memory of leaders that clients took.
+    pub(crate) soft_grants: u64,
     /// Injected faults, lost messages among them.
     pub(crate) faults: usize,
     /// Injected panics that occurred.
@@ -99,6 +101,7 @@ pub(crate) fn run(plan: Plan) -> Result<Report> {
         calls: world.history.len(),
         entries: shards.iter().map(|shard| world.ledger.entries(shard).len()).sum(),
         events: world.watched.watches().iter().map(|watch| watch.events.len()).sum(),
+        soft_grants: world.claims.grants(),
         faults: injected,
         panics: world.panics.load(Ordering::Relaxed),
         attacks: world.attacks.load(Ordering::Relaxed),
@@ -177,7 +180,9 @@ impl Runner {
         self.faults.heal(&mut self.sim, healed_at);
         world.set_phase(Phase::Healed);
         let gateways = world.plan.gateways;
-        let serves = || world.served.lock().len() >= gateways && not_ready(&world).is_none();
+        let soft = if world.plan.has_soft { gateways } else { 0 };
+        let has_served = || world.served.lock().len() >= gateways && world.soft_served.lock().len() >= soft;
+        let serves = || has_served() && not_ready(&world).is_none();
         if !self.run_until("[serves again] a repaired cluster did not serve again", HEAL_TIMEOUT, serves)? {
             return Ok(None);
         }

@@ -19,6 +19,7 @@ use crate::host_state::Hosts;
 use crate::lost_messages::LostMessages;
 use crate::network::PORT;
 use crate::plan::Plan;
+use crate::soft_claims::ClaimLog;
 use crate::watch_log::WatchLog;
 
 /// Where a run is.
@@ -82,6 +83,12 @@ pub(crate) struct World {
     pub(crate) gateway_starts: Vec<AtomicU64>,
     /// Gateways that have served everything after the repair.
     pub(crate) served: Mutex<Vec<usize>>,
+    /// What clients hold of locks in the memory of a leader.
+    pub(crate) claims: ClaimLog,
+    /// How often the gateway of such clients was to end, in each process of a gateway.
+    pub(crate) soft_falls: Vec<AtomicU64>,
+    /// Gateways whose clients were granted such a lock after the repair.
+    pub(crate) soft_served: Mutex<Vec<usize>>,
     pub(crate) hosts: Hosts,
     pub(crate) watched: WatchLog,
     /// Injected panics that occurred.
@@ -114,6 +121,9 @@ impl World {
         Ok(Arc::new(Self {
             nodes: (0..plan.nodes).map(slot).collect(),
             gateway_starts: (0..plan.gateways).map(|_| AtomicU64::new(0)).collect(),
+            claims: ClaimLog::default(),
+            soft_falls: (0..plan.gateways).map(|_| AtomicU64::new(0)).collect(),
+            soft_served: Mutex::default(),
             secret: ClusterSecret::from_hex(&format!("{:064x}", plan.seed))?,
             operator: OperatorToken::parse(&format!("hfop_{:043}", plan.seed))?,
             plan,

@@ -19,6 +19,7 @@ use super::lost_holds::CancelledHold;
 use super::outcomes::{CommandOutcome, Write, write_of};
 use super::permits::{self, StepContext};
 use super::pools::MemberHolders;
+use super::rebuilds::Rebuilds;
 use super::resolved_waits::ResolvedWait;
 use super::shard_view::{AffectedNamespaces, Hold, ShardView};
 use super::timelines::{Timeline, Timelines};
@@ -100,6 +101,7 @@ struct Replayer {
     highest_token: u64,
     latches: LatchCounts,
     members: MemberHolders,
+    rebuilds: Rebuilds,
     replayed: LocksReplay,
 }
 
@@ -126,6 +128,7 @@ pub(crate) fn replay(
         highest_token: 0,
         latches: LatchCounts::default(),
         members: MemberHolders::default(),
+        rebuilds: Rebuilds::default(),
         replayed: LocksReplay { revisions: vec![0], ..LocksReplay::default() },
     };
     for (at, entry) in entries.iter().enumerate() {
@@ -187,6 +190,7 @@ impl Replayer {
                 find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
             }
         }
+        self.rebuilds.check(&self.core, self.replayed.open_namespaces(), find);
         self.replayed.revisions.push(self.core.revision());
         self.replayed.record_resolved_waits(at);
     }

@@ -22,6 +22,7 @@ mod outcomes;
 mod permits;
 mod polled_events;
 mod pools;
+mod rebuilds;
 mod resolved_waits;
 mod session_requests;
 mod shard_view;

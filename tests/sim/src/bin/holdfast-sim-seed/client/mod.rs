@@ -15,6 +15,8 @@ mod perform_pools;
 mod perform_things;
 mod pools;
 mod session;
+mod soft;
+mod soft_session;
 mod stream;
 mod stream_gateway;
 mod stream_messages;
@@ -41,6 +43,8 @@ use session::Session;
 
 pub(crate) use draw::STABLE_NAMESPACES;
 pub(crate) use hostile::attack;
+pub(crate) use soft::{MAX_SOFT_LIFE, create_soft_namespace, use_soft_locks};
+pub(crate) use soft_session::SOFT_NAMESPACE;
 pub(crate) use watcher::watch;
 
 const TIMEOUTS: [Duration; 3] = [Duration::from_millis(800), Duration::from_secs(3), Duration::from_secs(10)];

@@ -33,9 +33,15 @@ impl StreamGateway {
 
     /// Ends it if it is to end, and starts another one in its place. Returns whether it did.
     pub(super) fn fall(&self) -> bool {
-        if !self.world.lost.take_fall() {
-            return false;
+        let falls = self.world.lost.take_fall();
+        if falls {
+            self.replace();
         }
+        falls
+    }
+
+    /// Ends it, and starts another one in its place.
+    pub(super) fn replace(&self) {
         match start_service(&self.world, &self.name) {
             Ok(next) => {
                 let ended = std::mem::replace(&mut *self.running.lock(), next);
@@ -44,6 +50,5 @@ impl StreamGateway {
             }
             Err(error) => self.world.record_violation(format!("[lost answers] a gateway can't start: {error}")),
         }
-        true
     }
 }

@@ -104,7 +104,7 @@ impl Processes {
     }
 
     /// Ends a process. If the host loses power, its peers get no message about it.
-    fn kill(&mut self, sim: &mut Sim<'_>, number: usize, back: Duration, power_lost: bool) {
+    pub(super) fn kill(&mut self, sim: &mut Sim<'_>, number: usize, back: Duration, power_lost: bool) {
         if self.nodes[number].is_some() {
             return;
         }

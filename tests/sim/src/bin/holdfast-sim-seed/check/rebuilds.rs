@@ -1,0 +1,56 @@
+//! A new leader of locks in memory waits no longer than sessions of before can live, and their transitions last.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::shard::ShardState;
+use holdfast_core::{NamespaceRef, Query, Response, Revision};
+
+use crate::client::{MAX_SOFT_LIFE, SOFT_NAMESPACE};
+
+/// How long the end of a session takes to be written, once it is due. It is proposed as other entries are.
+const MAX_DELAY_MS: u64 = 2_000;
+
+/// The rebuild of one table.
+#[derive(Debug, Clone, Copy)]
+struct Rebuild {
+    epoch: Revision,
+    /// The shard clock when the epoch began.
+    since_ms: u64,
+    /// The shard clock of the first entry after which it should have ended.
+    overdue_ms: Option<u64>,
+}
+
+/// The rebuilds of a shard.
+#[derive(Debug, Default)]
+pub(super) struct Rebuilds(BTreeMap<NamespaceRef, Rebuild>);
+
+impl Rebuilds {
+    /// After each entry. One that is written while a rebuild is overdue may have been under way, another one later on
+    /// comes of a leader that writes, and has not ended what is due.
+    pub(super) fn check(
+        &mut self,
+        core: &ShardState,
+        open: impl Iterator<Item = NamespaceRef>,
+        find: &mut dyn FnMut(String),
+    ) {
+        let clock_ms = core.clock_ms();
+        for namespace in open.filter(|namespace| namespace.name == SOFT_NAMESPACE) {
+            let query = Query::TableState { namespace: namespace.clone() };
+            let Ok(Response::TableState(state)) = core.query(clock_ms, &query).outcome else { continue };
+            let known = self.0.get(&namespace).copied().filter(|known| known.epoch == state.epoch);
+            if state.missing == 0 {
+                self.0.remove(&namespace);
+                continue;
+            }
+            let mut rebuild = known.unwrap_or(Rebuild { epoch: state.epoch, since_ms: clock_ms, overdue_ms: None });
+            let longest_ms = u64::try_from(MAX_SOFT_LIFE.as_millis()).unwrap_or(u64::MAX);
+            if clock_ms > rebuild.since_ms.saturating_add(longest_ms) {
+                let overdue_ms = *rebuild.overdue_ms.get_or_insert(clock_ms);
+                if clock_ms > overdue_ms.saturating_add(MAX_DELAY_MS) {
+                    find(format!("[a rebuild ends] at {clock_ms}, {rebuild:?} still waits: {state:?}"));
+                }
+            }
+            self.0.insert(namespace, rebuild);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Clients of a namespace whose locks are in the memory of a leader: each has a connected session, takes locks, trees
+//! and sets of locks, waits, releases, leaves its connection and resumes, and now and then forces a lock open.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Result;
+use holdfast_api::{Code, CreateNamespace, LockName};
+use holdfast_backend::{CallContext, Service};
+use holdfast_core::{Claim, Durability, Mode, Path};
+use rand::Rng;
+use rand::rngs::StdRng;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::soft_session::{SOFT_NAMESPACE, SoftSession, SoftTerms};
+use super::stream_gateway::StreamGateway;
+use crate::plan::rng_of;
+use crate::world::{Phase, Tenant, World, now};
+
+/// Clients of each gateway.
+const CLIENTS: usize = 3;
+/// A small tree, so that claims meet above and below one another.
+const PATHS: [&[&str]; 5] = [&["a"], &["a", "x"], &["a", "y"], &["b"], &["c"]];
+const MAX_CLAIMS: usize = 3;
+const MAX_REQUESTS: usize = 4;
+/// The shortest is the least that the namespace takes.
+const TTLS_MS: [u64; 3] = [2_000, 2_500, 3_000];
+const TRANSITIONS_MS: [u64; 4] = [0, 0, 500, 1_000];
+/// How long a session lives after its last sign of life at most, with its transition.
+pub(crate) const MAX_SOFT_LIFE: Duration = Duration::from_millis(TTLS_MS[2] + TRANSITIONS_MS[3]);
+/// Longest time between two things that a client does.
+const MAX_PAUSE_MS: u64 = 250;
+/// A quarter of the shortest time to live.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
+/// Between attempts of what must succeed in the end.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// How often it is looked whether a gateway is to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+const FORCED_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a repaired cluster may take until a lock is granted: an election, the time to live and the transition of
+/// all sessions of before, and the attempts of the call.
+const MAX_REBUILD: Duration = Duration::from_secs(15);
+
+/// Makes the namespace of a tenant.
+pub(crate) async fn create_soft_namespace(world: &World, service: &Service, tenant: &Tenant) {
+    loop {
+        let context = CallContext::new("setup of soft locks");
+        let request =
+            CreateNamespace { name: SOFT_NAMESPACE.to_owned(), description: None, durability: Durability::Session };
+        let made = match service.authenticate(Some(&tenant.api_key), &context).await {
+            Ok(caller) => service.create_namespace(&caller, &context, request).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok(()) => return,
+            Err(error) if error.code == Code::AlreadyExists => return,
+            Err(error) => world.record(format!("setup of soft locks waits: {error:?}")),
+        }
+        sleep(RETRY_DELAY).await;
+    }
+}
+
+/// Starts the clients of a gateway. They have one of their own, which can end while they go on.
+///
+/// # Errors
+/// When the gateway can't start.
+pub(crate) fn use_soft_locks(world: &Arc<World>, tenant: &Tenant, number: usize, name: &str) -> Result<()> {
+    let gateway = Arc::new(StreamGateway::start(world, format!("{name}.soft"))?);
+    tokio::spawn(end_gateway_when_asked(Arc::clone(world), Arc::clone(&gateway), number));
+    for client in 0..CLIENTS {
+        let name = format!("{name}.soft{client}");
+        tokio::spawn(SoftClient::new(world, &gateway, tenant, name).run());
+    }
+    let probe = SoftClient::new(world, &gateway, tenant, format!("{name}.soft-probe"));
+    tokio::spawn(probe.probe(number));
+    Ok(())
+}
+
+async fn end_gateway_when_asked(world: Arc<World>, gateway: Arc<StreamGateway>, number: usize) {
+    let mut seen = world.soft_falls[number].load(Ordering::Relaxed);
+    loop {
+        sleep(POLL_INTERVAL).await;
+        let asked = world.soft_falls[number].load(Ordering::Relaxed);
+        if std::mem::replace(&mut seen, asked) != asked {
+            gateway.replace();
+        }
+    }
+}
+
+struct SoftClient {
+    world: Arc<World>,
+    gateway: Arc<StreamGateway>,
+    tenant: Tenant,
+    name: String,
+    rng: StdRng,
+    session: SoftSession,
+}
+
+impl SoftClient {
+    fn new(world: &Arc<World>, gateway: &Arc<StreamGateway>, tenant: &Tenant, name: String) -> Self {
+        let rng = rng_of(world.plan.seed, &name);
+        let terms = SoftTerms { ttl: Duration::from_millis(TTLS_MS[0]), transition: Duration::ZERO };
+        let session = SoftSession::new(Arc::clone(world), Arc::clone(gateway), tenant.clone(), name.clone(), terms);
+        let (world, gateway, tenant) = (Arc::clone(world), Arc::clone(gateway), tenant.clone());
+        Self { world, gateway, tenant, name, rng, session }
+    }
+
+    /// Works until the repaired cluster has served everybody again: what a later leader waits for is kept alive as long.
+    async fn run(mut self) {
+        let (mut acts_at, mut keeps_alive_at) = (Instant::now(), Instant::now());
+        while self.world.phase() < Phase::Quiet {
+            self.session.check_life();
+            if !self.session.is_connected() {
+                let terms = self.draw_terms();
+                if !self.session.connect(terms).await {
+                    sleep(RETRY_DELAY).await;
+                }
+                keeps_alive_at = Instant::now() + KEEP_ALIVE_INTERVAL;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                message = self.session.next() => self.session.on_outbound(message).await,
+                () = sleep_until(keeps_alive_at) => {
+                    self.session.keep_alive().await;
+                    keeps_alive_at = Instant::now() + KEEP_ALIVE_INTERVAL;
+                }
+                () = sleep_until(acts_at) => {
+                    self.act().await;
+                    acts_at = Instant::now() + Duration::from_millis(self.rng.random_range(0..MAX_PAUSE_MS));
+                }
+            }
+        }
+        self.session.close().await;
+    }
+
+    fn draw_terms(&mut self) -> SoftTerms {
+        let ms = |rng: &mut StdRng, choices: &[u64]| Duration::from_millis(choices[rng.random_range(0..choices.len())]);
+        SoftTerms { ttl: ms(&mut self.rng, &TTLS_MS), transition: ms(&mut self.rng, &TRANSITIONS_MS) }
+    }
+
+    async fn act(&mut self) {
+        match self.rng.random_range(0..100) {
+            0..45 if self.session.request_count() < MAX_REQUESTS => {
+                let claims = self.draw_claims();
+                let only_try = self.rng.random_bool(0.2);
+                self.session.lock(claims, only_try).await;
+            }
+            45..75 => {
+                let requests = self.session.live_requests();
+                if !requests.is_empty() {
+                    let request_id = &requests[self.rng.random_range(0..requests.len())];
+                    self.session.release(request_id).await;
+                }
+            }
+            75..79 => self.session.disconnect(),
+            79 => self.session.forget(),
+            80 => self.session.close().await,
+            81..83 => self.session.release_all().await,
+            83..85 => {
+                let path = self.draw_path();
+                tokio::spawn(force_open(Arc::clone(&self.world), self.gateway.service(), self.tenant.clone(), path));
+            }
+            _ => {}
+        }
+    }
+
+    fn draw_path(&mut self) -> Path {
+        path_of(PATHS[self.rng.random_range(0..PATHS.len())])
+    }
+
+    /// One lock, or several that are no part of each other.
+    fn draw_claims(&mut self) -> Vec<Claim> {
+        let mut claims: Vec<Claim> = Vec::new();
+        for _ in 0..[1, 1, 2, MAX_CLAIMS][self.rng.random_range(0..4)] {
+            let mode = if self.rng.random_bool(0.7) { Mode::Write } else { Mode::Read };
+            let path = self.draw_path();
+            let is_apart = |claim: &Claim| !claim.path.0.starts_with(&path.0) && !path.0.starts_with(&claim.path.0);
+            if claims.iter().all(is_apart) {
+                claims.push(Claim { path, mode });
+            }
+        }
+        claims
+    }
+
+    /// Once everything is repaired, takes a lock, and keeps to it that the cluster serves again.
+    async fn probe(mut self, number: usize) {
+        while self.world.phase() < Phase::Healed {
+            sleep(POLL_INTERVAL).await;
+        }
+        let from = now().unwrap_or_default();
+        let mut is_late = false;
+        while !self.takes_a_lock().await {
+            let waited = now().unwrap_or_default().saturating_sub(from);
+            if waited > MAX_REBUILD && !std::mem::replace(&mut is_late, true) {
+                let (name, world) = (&self.name, &self.world);
+                world.record_violation(format!("[a rebuild ends] {name} waits for a lock since {waited:?}"));
+            }
+            sleep(RETRY_DELAY).await;
+        }
+        self.world.soft_served.lock().push(number);
+    }
+
+    /// Opens a session, takes a lock of its own and closes the session. Returns whether it had the lock.
+    async fn takes_a_lock(&mut self) -> bool {
+        let terms = SoftTerms { ttl: Duration::from_millis(TTLS_MS[0]), transition: Duration::ZERO };
+        if !self.session.connect(terms).await {
+            self.session.forget();
+            return false;
+        }
+        let path = Path::flat(format!("probe of {}", self.name));
+        let request_id = self.session.lock(vec![Claim { path, mode: Mode::Write }], false).await;
+        let taken = timeout(terms.ttl, async {
+            while self.session.is_connected() && !self.session.holds(&request_id) {
+                let message = self.session.next().await;
+                self.session.on_outbound(message).await;
+            }
+        });
+        let is_in_time = taken.await.is_ok();
+        let has_it = is_in_time && self.session.holds(&request_id);
+        self.session.close().await;
+        has_it
+    }
+}
+
+/// Opens a lock by force.
+async fn force_open(world: Arc<World>, service: Service, tenant: Tenant, path: Path) {
+    let at = || now().unwrap_or_default();
+    let context = CallContext::new("force").with_timeout(FORCED_TIMEOUT);
+    let Ok(caller) = service.authenticate(Some(&tenant.api_key), &context).await else { return };
+    let call = world.claims.opens(&path, at());
+    let opened = service.delete_lock(&caller, &context, SOFT_NAMESPACE, &LockName::Path(path.0.clone())).await;
+    match &opened {
+        Ok(_) => world.claims.opened(call, at()),
+        // It may have been done, or be done yet.
+        Err(error) if error.code == Code::DeadlineExceeded => {}
+        Err(error) => {
+            world.claims.opened(call, at());
+            if error.code == Code::Internal {
+                world.record_violation(format!("[fault of the service] {path:?} is opened by force: {error:?}"));
+            }
+        }
+    }
+    world.record(format!("{path:?} is opened by force: {:?}", opened.map(|_| ()).map_err(|error| error.code)));
+}
+
+fn path_of(segments: &[&str]) -> Path {
+    Path(segments.iter().map(|segment| (*segment).to_owned()).collect())
+}
