@@ -1,16 +1,17 @@
 //! Lock tables in the memory of leaders: random leaders, of which those of before go on granting, and sessions that
+//! Lock tables in the memory of leaders: random leaders, of which those of before go on granting, and sessions that
 //! are reported to the next one, end, expire and are resumed. No two sessions ever hold conflicting claims, tokens rise,
-//! and no session loses what it holds.
+//! no session loses what it holds, and the log knows of all that was opened by force.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::locks::SoftTable;
+use holdfast_core::locks::{ForcedOpen, SoftTable};
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AcquireOutcome, Application, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken, Limits,
-    LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession, OpenTableSession, Owner, Path,
-    ReportedHold, ReportedRequest, ReportedWait, RequestId, Response, Rules, SessionAcquire, SessionCommand,
-    SessionNumber, SessionRequest, TableCommand, TableEpoch, TableReport, Wait, WaitId,
+    AcquireOutcome, Application, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken,
+    ForfeitedHold, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession, OpenTableSession,
+    Owner, Path, ReportedHold, ReportedRequest, ReportedWait, RequestId, Response, Rules, SessionAcquire,
+    SessionCommand, SessionNumber, SessionRequest, TableCommand, TableEpoch, TableReport, Wait, WaitId,
 };
 
 use crate::mutations::enable_mutation_from_env;
@@ -48,6 +49,8 @@ struct Run {
     clients: Vec<Client>,
     /// The latest token of each lock, and who took it.
     last_tokens: BTreeMap<Path, (FencingToken, usize)>,
+    /// What the log was told of that was opened by force.
+    forfeits: BTreeSet<ForfeitedHold>,
     now_ms: u64,
     numbers: u64,
     /// Reports so far, with the leaders that they were for.
@@ -72,7 +75,16 @@ impl Run {
         let epoch = begun(&mut log, &context, 1);
         let table = SoftTable::begin(&log, &epoch).expect("it has begun");
         let (leaders, clients, last_tokens) = (vec![Leader { log, table }], Vec::new(), BTreeMap::new());
-        Self { leaders, clients, last_tokens, now_ms: 1_000, numbers: 0, reports: Vec::new(), later_grants: 0 }
+        Self {
+            leaders,
+            clients,
+            last_tokens,
+            forfeits: BTreeSet::new(),
+            now_ms: 1_000,
+            numbers: 0,
+            reports: Vec::new(),
+            later_grants: 0,
+        }
     }
 
     fn context(&self) -> EntryContext {
@@ -288,6 +300,36 @@ impl Run {
         self.clients[at].holds.insert(id.to_owned(), (path, token));
     }
 
+    /// The last leader is told to open a lock, and tells the log first. Who held it is not told.
+    fn force_open(&mut self, path: &Path) {
+        let (context, mut is_noted) = (self.context(), false);
+        loop {
+            let leader = self.leaders.last_mut().expect("there is one");
+            let opened = leader.table.force_open(&leader.log, &context, (&namespace(), path), is_noted);
+            match opened.expect("its table is here") {
+                Ok(ForcedOpen::Unknown(forfeit)) => {
+                    self.forfeits.extend(&forfeit.holds);
+                    self.log(LocksCommand::Table(TableCommand::Forfeit(forfeit))).expect("there are few");
+                    is_noted = true;
+                }
+                Ok(ForcedOpen::Done) => break,
+                // It waits for sessions of before.
+                Err(_) => return,
+            }
+        }
+        for client in &mut self.clients {
+            let is_opened = |held: &(Path, FencingToken)| held.0 == *path;
+            // What expired is over with its transition anyway.
+            let is_open = client.until_ms.is_none();
+            for (_, fencing_token) in client.holds.values().filter(|held| is_open && is_opened(held)) {
+                let hold = ForfeitedHold { session: client.number, fencing_token: *fencing_token };
+                assert!(self.forfeits.contains(&hold), "the log knows nothing of {hold:?}, which was opened");
+            }
+            client.holds.retain(|_, held| !is_opened(held));
+        }
+        self.take_effects(self.leaders.len() - 1);
+    }
+
     fn step(&mut self, dice: &mut SeededRng) {
         let live: Vec<usize> = (0..self.clients.len()).filter(|at| self.clients[*at].until_ms.is_none()).collect();
         if live.is_empty() || (dice.one_in(10) && (live.len() as u64) < SESSIONS) {
@@ -295,7 +337,7 @@ impl Run {
         }
         let at = dice.pick(&live);
         let to = if dice.one_in(3) { dice.below(self.leaders.len() as u64) as usize } else { self.leaders.len() - 1 };
-        match dice.below(40) {
+        match dice.below(41) {
             0..18 => {
                 let asked = self.clients[at].waits.iter().next().map(|(id, (path, _))| (id.clone(), path.clone()));
                 let again = asked.filter(|_| dice.one_in(4));
@@ -329,6 +371,7 @@ impl Run {
                     self.send_report(to, report);
                 }
             }
+            40 => self.force_open(&dice.pick(&paths())),
             _ => self.pass(dice.pick(&[0, 1, 300, 600, 6_000])),
         }
     }

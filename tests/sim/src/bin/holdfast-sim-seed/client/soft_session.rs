@@ -12,7 +12,7 @@ use holdfast_api::session_message::{
 use holdfast_api::{Code, Resource};
 use holdfast_backend::CallContext;
 use holdfast_backend::session::{ConnectionOptions, Outbound, SessionReceiver, SessionSender};
-use holdfast_core::{Claim, FencingToken, Metadata, Path, ReportedHold, Revision};
+use holdfast_core::{Claim, FencingToken, Metadata, Path, ReportedHold, Revision, RevokedReason};
 use tokio::time::{sleep, timeout};
 
 use super::stream_gateway::StreamGateway;
@@ -96,6 +96,11 @@ impl SoftSession {
     /// Whether a request holds what it asked for.
     pub(super) fn holds(&self, request_id: &str) -> bool {
         self.requests.get(request_id).is_some_and(|request| matches!(request.state, RequestState::Holds(_)))
+    }
+
+    /// Whether a request is about a lock, or one above or below it.
+    pub(super) fn has_asked_for(&self, path: &Path) -> bool {
+        self.requests.values().flat_map(|request| &request.claims).any(|claim| !is_apart(&claim.path, path))
     }
 
     /// The requests that were not released.
@@ -291,6 +296,8 @@ impl SoftSession {
                     self.requests.remove(&request_id);
                 }
             }
+            // It is in transition: others wait for the end of that.
+            ServerMessage::Revoked { reason: RevokedReason::Expired, .. } => {}
             ServerMessage::Revoked { path, fencing_token, .. } => self.lose(Path(path), fencing_token),
             ServerMessage::KeptAlive { .. } => {
                 let sent = self.link.as_mut().and_then(|link| link.keep_alives.pop_front());
@@ -389,6 +396,11 @@ impl Request {
             only_try: self.only_try,
         }
     }
+}
+
+/// Whether neither lock is part of the other.
+pub(super) fn is_apart(one: &Path, other: &Path) -> bool {
+    !one.0.starts_with(&other.0) && !other.0.starts_with(&one.0)
 }
 
 fn release_of(request_id: &str) -> Release {
