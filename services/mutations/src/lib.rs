@@ -335,6 +335,9 @@ impl Mutation {
             Self::BrokenPart => Some("broken_shards::a_shard_that_broke_is_in_no_snapshot"),
             Self::KeepAliveWhileBroken => Some("broken_shards::a_shard_that_broke_records_no_keep_alive"),
             Self::GroupsRederived => Some("groups::a_node_keeps_to_the_groups_of_its_first_start"),
+            Self::SoftLifeUnreported => {
+                Some("soft_tables::the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended")
+            }
             _ => None,
         }
     }

@@ -245,6 +245,7 @@ async fn a_session_that_is_reported_to_the_next_leader_lives_on_with_its_lock() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended() {
+    crate::mutations::enable_from_env();
     let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
     let node = start(dir.path(), &secret).await;
     open_namespace(&node).await;
