@@ -129,7 +129,7 @@ impl SoftLeaders {
         let map = &self.world.map;
         let is_of_shard = |replica: u64| {
             let group = map.replica(replica).map(|place| &place.group.id);
-            group.is_some_and(|group| map.shards_of_group(group).iter().any(|own| own.id == shard))
+            group.is_some_and(|group| map.shards_of_group(group).iter().any(|own| own.shard.id == shard))
         };
         (0..self.world.nodes.len()).find(|number| {
             let leads = self.world.nodes[*number].node.lock().as_ref().map(|node| node.led_replicas());
