@@ -88,7 +88,6 @@ pub(super) struct SessionConnection<'a> {
 }
 
 /// The next event of the connection.
-#[expect(clippy::large_enum_variant, reason = "each is handled at once, and a box for each would cost more")]
 enum ConnectionEvent {
     Subscription(Result<Update<SessionUpdate>, SubscriptionError>),
     Reply(ApiResult<Reply>),

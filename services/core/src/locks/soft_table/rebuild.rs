@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::locks::namespace::Namespace;
 use crate::{CommandError, MAX_REPORT_PARTS, ReportedRequest, ReportedWait, SessionNumber, TableReport, WaitId};
 
+/// Where a reported request waits: those with a ticket first, in its order, the others as their reports came.
+type Place = (bool, Option<WaitId>, u64);
+
 /// How far the lock table of a namespace is.
 #[derive(Debug, Default)]
 pub(super) struct Rebuild {
@@ -165,13 +168,14 @@ impl Rebuild {
             return None;
         }
         let mut reports = std::mem::take(&mut self.reports);
-        let mut queue: Vec<((bool, Option<WaitId>, u64), Waiting)> = Vec::new();
+        let mut queue: Vec<(Place, Waiting)> = Vec::new();
         for (session, report) in &mut reports {
             let pending = std::mem::take(&mut report.pending).into_iter();
-            queue.extend(pending.map(|wait| {
-                // Those with a place come first, in its order; the others as their reports came.
-                ((wait.ticket.is_none(), wait.ticket, report.order), Waiting { session: *session, wait })
-            }));
+            queue.extend(
+                pending.map(|wait| {
+                    ((wait.ticket.is_none(), wait.ticket, report.order), Waiting { session: *session, wait })
+                }),
+            );
         }
         queue.sort_by_key(|(place, _)| *place);
         self.stage = Stage::Queueing(queue.into_iter().map(|(_, waiting)| waiting).collect());

@@ -282,6 +282,10 @@ impl SoftSession {
         }
     }
 
+    fn is_ending(&self, request_id: &str) -> bool {
+        self.requests.get(request_id).is_some_and(|request| request.state == RequestState::Ends)
+    }
+
     async fn on_message(&mut self, message: ServerMessage) {
         match message {
             ServerMessage::Acquired { request_id, fencing_token, .. } => self.take(&request_id, fencing_token),
@@ -291,10 +295,8 @@ impl SoftSession {
                 }
                 self.requests.remove(&request_id);
             }
-            ServerMessage::Ready { request_id: Some(request_id) } => {
-                if self.requests.get(&request_id).is_some_and(|request| request.state == RequestState::Ends) {
-                    self.requests.remove(&request_id);
-                }
+            ServerMessage::Ready { request_id: Some(request_id) } if self.is_ending(&request_id) => {
+                self.requests.remove(&request_id);
             }
             // It is in transition: others wait for the end of that.
             ServerMessage::Revoked { reason: RevokedReason::Expired, .. } => {}
