@@ -317,13 +317,15 @@ impl Service {
             let permit = self.inner.heavy_admission.acquire(request, context.deadline).await?;
             context.report.keep_heavy_permit(permit);
         }
-        let is_command = ask.is_command();
+        let (is_command, is_question) = (ask.is_command(), matches!(ask, ShardRequest::HeldQuery(..)));
         // Pinned once and passed on by reference: whatever takes a future by value has room for it twice, and a call
         // may wait for minutes with all of it.
         let work = pin!(self.call(application, key, ask, context));
         let asked = pin!(async {
             let permit = self.inner.admission.acquire(request, context.deadline).await?;
-            Admission::run(permit, is_command, deferred, work).await
+            let answered = Admission::run(permit, is_command, deferred, work).await;
+            let _turn = if is_question { self.inner.held_calls.turn_of_question(share.sharer).await } else { None };
+            answered
         });
         if waits { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
     }

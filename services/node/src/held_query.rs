@@ -62,7 +62,7 @@ impl HeldQuery<'_> {
     /// Replies once the outcome is final, or the time is over. Returns `None` if the caller has disconnected.
     pub(crate) async fn wait(&self, question: Question, wait_ms: u64) -> Option<Outcome> {
         let until = Instant::now().checked_add(Duration::from_millis(wait_ms)).unwrap_or(self.until).min(self.until);
-        let mut is_deferred = false;
+        let (mut is_deferred, mut turn) = (false, None);
         loop {
             let read = self.read(&question).await;
             let is_elsewhere = !matches!(read, Ok(QuestionRead::Final(_) | QuestionRead::Held(..)));
@@ -78,6 +78,8 @@ impl HeldQuery<'_> {
             if Instant::now() >= until {
                 return Some(encoded(&reply));
             }
+            // It ends with the reply.
+            drop(turn.take());
             if !is_deferred {
                 self.caller.defer().await;
                 is_deferred = true;
@@ -85,7 +87,7 @@ impl HeldQuery<'_> {
             tokio::select! {
                 biased;
                 // It is settled, or this replica leads no more: the next read tells.
-                () = held.settled() => {}
+                its_turn = held.settled() => turn = its_turn,
                 () = self.caller.control.cancelled.cancelled() => {
                     return Some(Outcome::NotProposed("the caller gave up".into()));
                 }

@@ -9,6 +9,7 @@ use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::Limits;
 use holdfast_types::limit::{self, Limit};
 use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Share, Sharer};
 
@@ -19,6 +20,10 @@ const SESSION_HINT: &str = "end some, or connect to another gateway";
 /// Bytes that an account with few held calls may have as well, so that any one of its requests fits: 64 KiB of text, and
 /// 24 bytes for each of 8,192 segments.
 const MIN_MAX_BYTES: u64 = 256 * 1_024;
+
+/// Questions of one account that are answered at a time, once the leader has replied. Thousands at once would delay the
+/// calls of all others in the process.
+const MAX_ANSWERING: usize = 64;
 
 /// Counts the held calls of each account. Clones share the counts.
 #[derive(Clone, Default)]
@@ -34,10 +39,17 @@ enum Kind {
     SessionConnection,
 }
 
-#[derive(Default)]
 struct Count {
     calls: u64,
     bytes: u64,
+    /// Has a permit for each call that may be answered now.
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self { calls: 0, bytes: 0, turns: Arc::new(Semaphore::new(MAX_ANSWERING)) }
+    }
 }
 
 /// A call that is counted until it is dropped.
@@ -95,6 +107,13 @@ impl HeldCalls {
         Ok(HeldCall { calls: self.clone(), counted_as, bytes: 0 })
     }
 
+    /// Waits for the turn of a question that is counted, among those of its account. Dropping it lets the next one
+    /// have it.
+    pub(crate) async fn turn_of_question(&self, sharer: Sharer) -> Option<OwnedSemaphorePermit> {
+        let turns = self.counts.lock().get(&(sharer, Kind::Question)).map(|count| Arc::clone(&count.turns))?;
+        turns.acquire_owned().await.ok()
+    }
+
     /// Counts the connection of a session.
     ///
     /// # Errors
@@ -127,6 +146,7 @@ impl Drop for HeldCall {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use holdfast_api::Code;
     use holdfast_types::AccountId;
 
@@ -178,6 +198,22 @@ mod tests {
         assert!(held.acquire_question(of_another).is_ok(), "another account has its own");
         drop(asked);
         assert!(held.acquire_question(share).is_ok());
+    }
+
+    #[test]
+    fn so_many_questions_of_an_account_are_answered_at_a_time_whatever_the_others_do() {
+        let held = HeldCalls::default();
+        let of_account = |account| Share { max_held_questions: 200, ..share(account) };
+        let asked: Vec<HeldCall> =
+            [1, 1, 2].map(|account| held.acquire_question(of_account(account)).unwrap()).into_iter().collect();
+        let turn = |account| held.turn_of_question(share(account).sharer).now_or_never();
+        let turns: Vec<_> = (0..MAX_ANSWERING).map(|_| turn(1).flatten().unwrap()).collect();
+        assert!(turn(1).is_none(), "all others have to wait");
+        assert!(turn(2).flatten().is_some(), "another account has its own turns");
+        drop(turns);
+        assert!(turn(1).flatten().is_some());
+        drop(asked);
+        assert!(held.counts.lock().is_empty());
     }
 
     #[test]

@@ -10,9 +10,13 @@ use holdfast_core::limit::{
 };
 use holdfast_core::{Kind, NamespaceRef, Path};
 use holdfast_mutations::{Mutation, is_enabled};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::NamespaceKey;
+
+/// Callers of one namespace that are replied to at a time, once what they wait for is settled. Thousands at once would
+/// delay the calls of all others in the process.
+const MAX_REPLYING: usize = 64;
 
 /// The held-back replies of a shard's leader. They end with it.
 #[derive(Default)]
@@ -22,23 +26,37 @@ pub(crate) struct HeldQuestions {
     count: Arc<()>,
 }
 
-#[derive(Default)]
 struct OfNamespace {
     /// Dropped when the latch or barrier is settled.
     things: HashMap<(Kind, Path), watch::Sender<()>>,
     count: Arc<()>,
+    /// Has a permit for each caller that may be replied to now.
+    turns: Arc<Semaphore>,
+}
+
+impl Default for OfNamespace {
+    fn default() -> Self {
+        Self { things: HashMap::new(), count: Arc::default(), turns: Arc::new(Semaphore::new(MAX_REPLYING)) }
+    }
 }
 
 /// A held-back reply. Dropping it ends it.
 pub(crate) struct HeldQuestion {
     settled: watch::Receiver<()>,
+    turns: Arc<Semaphore>,
     _counts: [Arc<()>; 2],
 }
 
+/// The turn of one caller to be replied to. Dropping it lets the next one have it.
+pub(crate) type Turn = OwnedSemaphorePermit;
+
 impl HeldQuestion {
-    /// Waits until the latch or barrier is settled, or this replica leads no more.
-    pub(crate) async fn settled(&mut self) {
+    /// Waits until the latch or barrier is settled, or this replica leads no more, and then for the turn of this caller
+    /// among those of its namespace.
+    pub(crate) async fn settled(&mut self) -> Option<Turn> {
         while self.settled.changed().await.is_ok() {}
+        // They are never closed.
+        Arc::clone(&self.turns).acquire_owned().await.ok()
     }
 }
 
@@ -69,7 +87,7 @@ impl HeldQuestions {
         let sender = of_namespace.things.entry(thing).or_insert_with(|| watch::channel(()).0);
         let settled =
             if of_thing > 0 && is_enabled(Mutation::LatchWakesOne) { forgotten() } else { sender.subscribe() };
-        Ok(HeldQuestion { settled, _counts: counts })
+        Ok(HeldQuestion { settled, turns: Arc::clone(&of_namespace.turns), _counts: counts })
     }
 
     /// Lets all replies about a latch or a barrier go.
@@ -143,6 +161,23 @@ mod tests {
         assert!(others.iter_mut().all(is_settled));
         drop((its, others));
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn so_many_callers_of_a_namespace_are_replied_to_at_a_time_whatever_the_others_do() {
+        let mut all = HeldQuestions::default();
+        let hold =
+            |all: &mut HeldQuestions, account| all.hold(&namespace(account), Kind::Latch, &Path::flat("a")).unwrap();
+        let mut its: Vec<_> = (0..2 * MAX_REPLYING).map(|_| hold(&mut all, 1)).collect();
+        let mut of_another = hold(&mut all, 2);
+        for account in [1, 2] {
+            all.settled(&namespace(account), Kind::Latch, &Path::flat("a"));
+        }
+        let turns: Vec<Turn> = its.iter_mut().filter_map(|held| held.settled().now_or_never().flatten()).collect();
+        assert_eq!(turns.len(), MAX_REPLYING);
+        assert!(is_settled(&mut of_another), "another namespace has its own turns");
+        drop(turns);
+        assert!(its.iter_mut().all(is_settled));
     }
 
     #[test]
