@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_proto::internal::answer::Outcome;
+use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Call};
 use holdfast_rpc::{CallControl, CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
 use holdfast_supervise::{spawn_temporary, survive_panic};
@@ -42,13 +43,15 @@ pub(super) struct LocalCall {
     control: CallControl,
     /// Whether the node may have begun what it has to withdraw if the call is cancelled.
     leaves_traces: bool,
-    is_deferrable: bool,
+    /// Whether a call like this leaves any. A query does not, however long its reply is held back.
+    may_leave_traces: bool,
 }
 
 impl LocalCall {
     pub(super) fn new(node: &LocalNode, call: Call) -> Self {
         let control = CallControl::default();
         let (id, is_deferrable) = (call.id, may_be_deferred(&call));
+        let may_leave_traces = is_deferrable && !matches!(call.body, Some(Body::Query(_)));
         let (calling, replies) = if is_deferrable {
             let (queue, replies) = ReplyQueue::new(MAX_QUEUED_REPLIES);
             let caller = ReplyHandle {
@@ -62,7 +65,7 @@ impl LocalCall {
             (node.handler.call(call).map(Some).boxed(), None)
         };
         let calling = survive_panic("call", calling).map(move |answer| answer.unwrap_or_else(|| Some(failure(id))));
-        Self { calling: Some(calling.boxed()), replies, last: None, control, leaves_traces: false, is_deferrable }
+        Self { calling: Some(calling.boxed()), replies, last: None, control, leaves_traces: false, may_leave_traces }
     }
 
     /// Waits for the next reply; `None` after the last one. Cancellation-safe.
@@ -72,7 +75,7 @@ impl LocalCall {
 
     fn poll_reply(&mut self, context: &mut Context<'_>) -> Poll<Option<Answer>> {
         if let Some(calling) = &mut self.calling {
-            self.leaves_traces = self.is_deferrable;
+            self.leaves_traces = self.may_leave_traces;
             if let Poll::Ready(last) = calling.poll_unpin(context) {
                 (self.calling, self.last) = (None, last);
             }

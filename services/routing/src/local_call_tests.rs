@@ -114,6 +114,17 @@ async fn the_node_withdraws_what_a_dropped_call_has_begun() {
 }
 
 #[tokio::test]
+async fn nothing_goes_on_of_a_dropped_query() {
+    let handler = Scripted::default();
+    let was_withdrawn = Arc::clone(&handler.was_withdrawn);
+    let mut calling = LocalCall::new(&node(handler), call(Body::Query(Bytes::new()), 1_000));
+    assert_eq!(outcome(&mut calling).await, Some(Outcome::Held(Held {})));
+    drop(calling);
+    assert_eq!(Arc::strong_count(&was_withdrawn), 1);
+    assert!(!was_withdrawn.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
 async fn a_dropped_call_that_has_not_begun_does_nothing() {
     let handler = Scripted::default();
     let was_withdrawn = Arc::clone(&handler.was_withdrawn);
