@@ -175,7 +175,7 @@ async fn who_holds_and_who_waits_outlive_their_leaders() {
     }
     assert!(!guard.is_lost() && !waiting.is_finished());
     let held = api.call(&format!("GET /v1/namespaces/{NAMESPACE}/locks/one")).await.ok();
-    assert_eq!(held["write_lock_holder"]["fencing_token"].as_u64(), Some(token), "{held}");
+    assert_eq!(held["lock"]["write_lock_holder"]["fencing_token"].as_u64(), Some(token), "{held}");
     guard.release().await.expect("it has it");
     let (next, waiter) = waiting.await.expect("it is granted");
     assert!(next > token);
