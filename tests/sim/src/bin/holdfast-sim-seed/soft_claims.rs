@@ -1,5 +1,6 @@
-//! What clients hold of locks that are in the memory of a leader, by their own clocks, and the checks of it: no two
-//! sessions ever hold conflicting claims, tokens of a lock rise, and nobody loses what was not opened by force.
+//! What clients of connected sessions hold, by their own clocks, and the checks of it: no two sessions ever hold
+//! conflicting claims, tokens of a lock rise, and nobody loses what was not opened by force. Most of these sessions have
+//! their locks in the memory of a leader; others have locks in the log that somebody asks them to release.
 //!
 //! A hold counts from when its client takes the grant until the client gives it up, is told that it is lost, or until
 //! its own count of the session's life and the transition after it are over. It also counts when the client is gone.
@@ -43,7 +44,7 @@ struct Taken {
     asked_at: Duration,
 }
 
-/// A lock that is opened by force: at some time from the call to its answer.
+/// A lock that is opened by force: from that time on, and only for those who asked for it before the answer.
 #[derive(Debug, Clone)]
 struct ForcedOpening {
     path: Path,
@@ -186,7 +187,14 @@ impl ClaimLog {
         state.openings.len() - 1
     }
 
-    /// The call is answered: from now on it opens nothing.
+    /// Somebody asks for a lock by force: what was asked for before the call is answered may end, but not within that
+    /// time. Returns the number of the call.
+    pub(crate) fn may_end(&self, path: &Path, asked_at: Duration, within: Duration) -> usize {
+        let from = asked_at + within.mul_f64(CLOCK_TOLERANCE).saturating_sub(STEP_TOLERANCE);
+        self.opens(path, from)
+    }
+
+    /// The call is answered: it opens nothing that is asked for from now on.
     pub(crate) fn opened(&self, number: usize, at: Duration) {
         self.0.lock().openings[number].to = Some(at);
     }

@@ -190,8 +190,9 @@ impl HeldBefore {
         let wanted = match self {
             Self::Lock => {
                 let claims = vec![Claim { path, mode: Mode::Write }];
-                let (token, allow_upgrade) = (None, false);
-                let acquire = AcquireOp { owner, claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade };
+                let (token, allow_upgrade, at_least_ms) = (None, false, 0);
+                let acquire =
+                    AcquireOp { owner, claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade, at_least_ms };
                 return Op::Acquire(acquire);
             }
             Self::Permits => WantedOp::Permits { weight: units, permits: UNITS },

@@ -58,6 +58,7 @@ impl Client {
             ThingOp::Condition(op) => {
                 ThingAnswer::Condition(self.perform_for_condition(caller, context, namespace, op, id).await?)
             }
+            ThingOp::Ask(op) => ThingAnswer::Asked(self.perform_ask(caller, context, namespace, op, id).await?),
             ThingOp::Barrier(op) => self.perform_for_barrier(caller, context, namespace, op, id).await?,
             ThingOp::CreateLatch { path, total, expires_in_ms } => {
                 let request = CreateLatch {

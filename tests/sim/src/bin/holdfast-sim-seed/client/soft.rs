@@ -1,5 +1,6 @@
-//! Clients of a namespace whose locks are in the memory of a leader: each has a connected session, takes locks, trees
-//! and sets of locks, waits, releases, leaves its connection and resumes, and now and then forces a lock open.
+//! Clients with connected sessions: each takes locks, trees and sets of locks, waits, releases, leaves its connection and
+//! resumes. The locks of some are in the memory of a leader, and are forced open now and then; others have locks in the
+//! log that somebody asks for, and give them back, go on, or leave their session to itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::asks::{ASKED_NAMESPACE, ASKED_PATHS, Reaction};
 use super::soft_session::{SOFT_NAMESPACE, SoftSession, SoftTerms, is_apart};
 use super::stream_gateway::StreamGateway;
 use crate::plan::rng_of;
@@ -22,6 +24,20 @@ use crate::world::{Phase, Tenant, World, now};
 const CLIENTS: usize = 3;
 /// A small tree, so that claims meet above and below one another.
 const PATHS: [&[&str]; 5] = [&["a"], &["a", "x"], &["a", "y"], &["b"], &["c"]];
+
+/// Where clients have their locks.
+struct Locks {
+    namespace: &'static str,
+    paths: &'static [&'static [&'static str]],
+    /// Of sessions, in milliseconds.
+    transitions_ms: &'static [u64],
+    /// Whether the clients open locks by force.
+    is_opened: bool,
+}
+
+const SOFT: Locks =
+    Locks { namespace: SOFT_NAMESPACE, paths: &PATHS, transitions_ms: &TRANSITIONS_MS, is_opened: true };
+const ASKED: Locks = Locks { namespace: ASKED_NAMESPACE, paths: &ASKED_PATHS, transitions_ms: &[0], is_opened: false };
 const MAX_CLAIMS: usize = 3;
 const MAX_REQUESTS: usize = 4;
 /// The shortest is the least that the namespace takes.
@@ -70,10 +86,23 @@ pub(crate) fn use_soft_locks(world: &Arc<World>, tenant: &Tenant, number: usize,
     tokio::spawn(end_gateway_when_asked(Arc::clone(world), Arc::clone(&gateway), number));
     for client in 0..CLIENTS {
         let name = format!("{name}.soft{client}");
-        tokio::spawn(SoftClient::new(world, &gateway, tenant, name).run());
+        tokio::spawn(SoftClient::new(world, &gateway, tenant, name, &SOFT).run());
     }
-    let probe = SoftClient::new(world, &gateway, tenant, format!("{name}.soft-probe"));
+    let probe = SoftClient::new(world, &gateway, tenant, format!("{name}.soft-probe"), &SOFT);
     tokio::spawn(probe.probe(number));
+    Ok(())
+}
+
+/// Starts clients of a gateway that hold locks for which others ask.
+///
+/// # Errors
+/// When their gateway can't start.
+pub(crate) fn hold_asked_locks(world: &Arc<World>, tenant: &Tenant, name: &str) -> Result<()> {
+    let gateway = Arc::new(StreamGateway::start(world, format!("{name}.asked"))?);
+    for client in 0..CLIENTS {
+        let name = format!("{name}.asked{client}");
+        tokio::spawn(SoftClient::new(world, &gateway, tenant, name, &ASKED).run());
+    }
     Ok(())
 }
 
@@ -93,17 +122,25 @@ struct SoftClient {
     gateway: Arc<StreamGateway>,
     tenant: Tenant,
     name: String,
+    locks: &'static Locks,
     rng: StdRng,
     session: SoftSession,
 }
 
 impl SoftClient {
-    fn new(world: &Arc<World>, gateway: &Arc<StreamGateway>, tenant: &Tenant, name: String) -> Self {
+    fn new(
+        world: &Arc<World>,
+        gateway: &Arc<StreamGateway>,
+        tenant: &Tenant,
+        name: String,
+        locks: &'static Locks,
+    ) -> Self {
         let rng = rng_of(world.plan.seed, &name);
         let terms = SoftTerms { ttl: Duration::from_millis(TTLS_MS[0]), transition: Duration::ZERO };
-        let session = SoftSession::new(Arc::clone(world), Arc::clone(gateway), tenant.clone(), name.clone(), terms);
+        let place = (tenant.clone(), locks.namespace);
+        let session = SoftSession::new(Arc::clone(world), Arc::clone(gateway), place, name.clone(), terms);
         let (world, gateway, tenant) = (Arc::clone(world), Arc::clone(gateway), tenant.clone());
-        Self { world, gateway, tenant, name, rng, session }
+        Self { world, gateway, tenant, name, locks, rng, session }
     }
 
     /// Works until the repaired cluster has served everybody again: what a later leader waits for is kept alive as long.
@@ -121,7 +158,10 @@ impl SoftClient {
             }
             tokio::select! {
                 biased;
-                message = self.session.next() => self.session.on_outbound(message).await,
+                message = self.session.next() => {
+                    self.session.on_outbound(message).await;
+                    self.react().await;
+                }
                 () = sleep_until(keeps_alive_at) => {
                     self.session.keep_alive().await;
                     keeps_alive_at = Instant::now() + KEEP_ALIVE_INTERVAL;
@@ -137,7 +177,18 @@ impl SoftClient {
 
     fn draw_terms(&mut self) -> SoftTerms {
         let ms = |rng: &mut StdRng, choices: &[u64]| Duration::from_millis(choices[rng.random_range(0..choices.len())]);
-        SoftTerms { ttl: ms(&mut self.rng, &TTLS_MS), transition: ms(&mut self.rng, &TRANSITIONS_MS) }
+        SoftTerms { ttl: ms(&mut self.rng, &TTLS_MS), transition: ms(&mut self.rng, self.locks.transitions_ms) }
+    }
+
+    /// Does something about the locks that somebody asks for, or nothing.
+    async fn react(&mut self) {
+        for request_id in self.session.take_wanted() {
+            match Reaction::draw(&mut self.rng) {
+                Reaction::GivesBack => self.session.release(&request_id).await,
+                Reaction::Ignores => {}
+                Reaction::Dies => self.session.forget(),
+            }
+        }
     }
 
     async fn act(&mut self) {
@@ -160,7 +211,7 @@ impl SoftClient {
             79 => self.session.forget(),
             80 => self.session.close().await,
             81..83 => self.session.release_all().await,
-            83..85 => {
+            83..85 if self.locks.is_opened => {
                 let path = self.draw_path();
                 tokio::spawn(force_open(Arc::clone(&self.world), self.gateway.service(), self.tenant.clone(), path));
             }
@@ -169,7 +220,7 @@ impl SoftClient {
     }
 
     fn draw_path(&mut self) -> Path {
-        path_of(PATHS[self.rng.random_range(0..PATHS.len())])
+        path_of(self.locks.paths[self.rng.random_range(0..self.locks.paths.len())])
     }
 
     /// Locks that are no part of each other. None of them is asked for: a request that extends two holds is told one

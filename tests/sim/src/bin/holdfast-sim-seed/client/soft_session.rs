@@ -1,5 +1,5 @@
-//! A connected session whose locks are in the memory of a leader, as its client keeps it: the requests and what they
-//! hold, over all connections, and for how long the client counts on the session.
+//! A connected session, as its client keeps it: the requests and what they hold, over all connections, and for how long
+//! the client counts on the session. Its locks are in the memory of a leader, or in the log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -16,7 +16,11 @@ use holdfast_core::{Claim, FencingToken, Metadata, Path, ReportedHold, Revision,
 use tokio::time::{sleep, timeout};
 
 use super::stream_gateway::StreamGateway;
+use crate::ask_calls::{AskOp, ObservedAsk, call_of_reason};
+use crate::history::Op;
 use crate::soft_claims::Grant;
+use crate::things::ThingOp;
+use crate::told_log::{Told, What};
 use crate::world::{Tenant, World, now};
 
 /// The namespace of tenants with such sessions.
@@ -64,6 +68,7 @@ pub(super) struct SoftSession {
     world: Arc<World>,
     gateway: Arc<StreamGateway>,
     tenant: Tenant,
+    namespace: &'static str,
     process: String,
     terms: SoftTerms,
     /// Absent before it is opened and when it is over, and the epoch in which it was opened.
@@ -71,18 +76,20 @@ pub(super) struct SoftSession {
     link: Option<Link>,
     requests: BTreeMap<String, Request>,
     asked: usize,
+    /// The requests whose locks somebody asks for, since this was last taken.
+    wanted: Vec<String>,
 }
 
 impl SoftSession {
     pub(super) fn new(
         world: Arc<World>,
         gateway: Arc<StreamGateway>,
-        tenant: Tenant,
+        (tenant, namespace): (Tenant, &'static str),
         process: String,
         terms: SoftTerms,
     ) -> Self {
-        let (opened, link, requests) = (None, None, BTreeMap::new());
-        Self { world, gateway, tenant, process, terms, opened, link, requests, asked: 0 }
+        let (opened, link, requests, wanted) = (None, None, BTreeMap::new(), Vec::new());
+        Self { world, gateway, tenant, namespace, process, terms, opened, link, requests, asked: 0, wanted }
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -121,7 +128,7 @@ impl SoftSession {
         let mut link = Link { to, from, seq: 0, keep_alives: VecDeque::new() };
         let session_id = self.opened.as_ref().map(|(session_id, _)| session_id.clone());
         let open = Open {
-            namespace: SOFT_NAMESPACE.to_owned(),
+            namespace: self.namespace.to_owned(),
             session_id,
             process_id: self.process.clone(),
             ttl_ms: self.terms.ttl.as_millis() as u64,
@@ -300,7 +307,16 @@ impl SoftSession {
             }
             // It is in transition: others wait for the end of that.
             ServerMessage::Revoked { reason: RevokedReason::Expired, .. } => {}
-            ServerMessage::Revoked { path, fencing_token, .. } => self.lose(Path(path), fencing_token),
+            ServerMessage::Revoked { path, fencing_token, reason, .. } => {
+                if reason == RevokedReason::Deleted {
+                    self.was_told(&path, fencing_token, What::Deleted);
+                }
+                self.lose(Path(path), fencing_token);
+            }
+            ServerMessage::ReleaseRequested { path, fencing_token, reason, within_ms, force, .. } => {
+                let asked = ObservedAsk { reason, within_ms, force };
+                self.hear_of_ask(&Path(path), fencing_token, &asked);
+            }
             ServerMessage::KeptAlive { .. } => {
                 let sent = self.link.as_mut().and_then(|link| link.keep_alives.pop_front());
                 if let Some(((session_id, _), sent)) = self.opened.as_ref().zip(sent) {
@@ -355,6 +371,50 @@ impl SoftSession {
         let Some((session, _)) = &self.opened else { return };
         let found = self.world.claims.lose(session, &path, token, time());
         found.into_iter().for_each(|what| self.world.record_violation(what));
+    }
+
+    /// Somebody asks for a hold.
+    fn hear_of_ask(&mut self, path: &Path, token: FencingToken, asked: &ObservedAsk) {
+        self.record(&format!("is asked for {path:?} with {token}: {asked:?}"));
+        let call = call_of_reason(&asked.reason);
+        let op = match call.and_then(|call| self.world.history.op(call)) {
+            Some(Op::Thing(ThingOp::Ask(op))) => Some(op),
+            _ => None,
+        };
+        // A hold that an earlier request ends by force shows that with each later one.
+        let is_meant = |op: &AskOp| {
+            op.concerns_lock(path) && op.shown_within_ms() == asked.within_ms && (asked.force || !op.force)
+        };
+        if !op.as_ref().is_some_and(is_meant) {
+            self.violated(&format!("it is asked for {path:?} with {token} by {asked:?}, which is {op:?}"));
+        }
+        if let Some(call) = call {
+            let (within_ms, force) = (asked.within_ms, asked.force);
+            self.was_told(&path.0, token, What::Asked { call, within_ms, force });
+        }
+        for (request_id, request) in &self.requests {
+            let RequestState::Holds(own) = request.state else { continue };
+            if request.claims.iter().all(|claim| claim.path != *path) {
+                continue;
+            }
+            if own != token {
+                self.violated(&format!("{request_id} holds {path:?} with {own} and is asked for {token}"));
+            }
+            self.wanted.push(request_id.clone());
+        }
+    }
+
+    /// Returns the requests whose locks somebody asks for.
+    pub(super) fn take_wanted(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Notes what has to be in the log. Nothing is there of locks in the memory of a leader.
+    fn was_told(&self, path: &[String], token: FencingToken, what: What) {
+        if self.namespace != SOFT_NAMESPACE {
+            let (account, namespace, path) = (self.tenant.account, self.namespace, Path(path.to_vec()));
+            self.world.told.add(Told { account, namespace, path, token, what });
+        }
     }
 
     /// Only these go wrong here.
