@@ -155,6 +155,14 @@ pub enum Mutation {
     SoftForfeitLost,
     /// Signs of life count of sessions for whose end a leader waits.
     SoftLifeUnreported,
+    /// Of claims that compete for a soft table the one of the first session is entered, whatever its token is.
+    SoftFirstClaim,
+    /// Requests that wait for locks of a soft table are queued in another order than before.
+    SoftQueueShuffled,
+    /// A report that comes again after commands of its session counts again.
+    SoftUnordered,
+    /// A report of a connection counts that another one has superseded.
+    SoftAnyConnection,
 }
 
 impl Mutation {
@@ -228,6 +236,10 @@ impl Mutation {
         Self::SoftTokenRestart,
         Self::SoftForfeitLost,
         Self::SoftLifeUnreported,
+        Self::SoftFirstClaim,
+        Self::SoftQueueShuffled,
+        Self::SoftUnordered,
+        Self::SoftAnyConnection,
     ];
 
     /// What it is called on a command line.
@@ -301,6 +313,10 @@ impl Mutation {
             Self::SoftTokenRestart => "soft-token-restart",
             Self::SoftForfeitLost => "soft-forfeit-lost",
             Self::SoftLifeUnreported => "soft-life-unreported",
+            Self::SoftFirstClaim => "soft-first-claim",
+            Self::SoftQueueShuffled => "soft-queue-shuffled",
+            Self::SoftUnordered => "soft-unordered",
+            Self::SoftAnyConnection => "soft-any-connection",
         }
     }
 
@@ -367,6 +383,10 @@ impl Mutation {
             Self::SoftIncomplete | Self::SoftTransitionSkipped | Self::SoftTokenRestart | Self::SoftForfeitLost => {
                 Some("soft_tables::no_two_sessions_hold_the_same_whoever_leads")
             }
+            Self::SoftFirstClaim => Some("soft_rebuilds::of_claims_that_compete_the_highest_token_wins"),
+            Self::SoftQueueShuffled => Some("soft_rebuilds::who_waited_longest_is_first"),
+            Self::SoftUnordered => Some("soft_rebuilds::what_was_released_stays_so_whatever_comes_again"),
+            Self::SoftAnyConnection => Some("soft_rebuilds::only_the_last_connection_reports"),
             _ => None,
         }
     }

@@ -1,5 +1,4 @@
 //! Lock tables in the memory of leaders: random leaders, of which those of before go on granting, and sessions that
-//! Lock tables in the memory of leaders: random leaders, of which those of before go on granting, and sessions that
 //! are reported to the next one, end, expire and are resumed. No two sessions ever hold conflicting claims, tokens rise,
 //! no session loses what it holds, and the log knows of all that was opened by force.
 
@@ -385,7 +384,7 @@ impl Run {
     }
 }
 
-fn begun(log: &mut ShardState, context: &EntryContext, attempt: u64) -> TableEpoch {
+pub(crate) fn begun(log: &mut ShardState, context: &EntryContext, attempt: u64) -> TableEpoch {
     let begin = Command::Locks(LocksCommand::Table(TableCommand::BeginEpoch { attempt }));
     match log.apply(context, &begin).outcome {
         Ok(Response::TableEpoch(epoch)) => epoch,
@@ -393,7 +392,7 @@ fn begun(log: &mut ShardState, context: &EntryContext, attempt: u64) -> TableEpo
     }
 }
 
-fn opening(id: &str, resume: bool, call: u64, transition_ms: u64) -> LocksCommand {
+pub(crate) fn opening(id: &str, resume: bool, call: u64, transition_ms: u64) -> LocksCommand {
     let open = OpenSession {
         namespace: namespace(),
         session_id: id.to_owned(),
@@ -406,7 +405,7 @@ fn opening(id: &str, resume: bool, call: u64, transition_ms: u64) -> LocksComman
     LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms }))
 }
 
-fn acquire(request_id: &str, path: Path) -> SessionRequest {
+pub(crate) fn acquire(request_id: &str, path: Path) -> SessionRequest {
     SessionRequest::Acquire(SessionAcquire {
         holder: None,
         claims: vec![Claim { path, mode: Mode::Write }],

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use holdfast_mutations::{Mutation, is_enabled};
+
 use crate::locks::namespace::Namespace;
 use crate::{CommandError, MAX_REPORT_PARTS, ReportedRequest, ReportedWait, SessionNumber, TableReport, WaitId};
 
@@ -102,7 +104,8 @@ impl Rebuild {
         if report.part == 0 || report.part > report.parts || report.parts > MAX_REPORT_PARTS {
             return Err(CommandError::InvalidArgument(format!("part: must be 1 to parts, at most {MAX_REPORT_PARTS}")));
         }
-        if !matches!(self.stage, Stage::Collecting) || !self.missing.contains(&report.session) {
+        let is_awaited = self.missing.contains(&report.session) || is_enabled(Mutation::SoftUnordered);
+        if !matches!(self.stage, Stage::Collecting) || !is_awaited {
             return Err(CommandError::SessionNotFound(report.session.to_string()));
         }
         let number = report.session;
@@ -178,6 +181,9 @@ impl Rebuild {
             );
         }
         queue.sort_by_key(|(place, _)| *place);
+        if is_enabled(Mutation::SoftQueueShuffled) {
+            queue.reverse();
+        }
         self.stage = Stage::Queueing(queue.into_iter().map(|(_, waiting)| waiting).collect());
         (self.missing, self.parts) = (BTreeSet::new(), BTreeMap::new());
         Some(reports)

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use holdfast_mutations::{Mutation, is_enabled};
+
 use super::rebuild::{Rebuild, Report, Waiting};
 use super::{SoftTable, busy};
 use crate::locks::namespace::Namespace;
@@ -101,9 +103,12 @@ impl SoftTable {
             return Err(CommandError::Unreported { table_epoch: self.epoch });
         }
         let (namespace, session_id, session) = log.reported_session(report)?;
-        session.check_epoch(report.connection_epoch)?;
+        if !is_enabled(Mutation::SoftAnyConnection) {
+            session.check_epoch(report.connection_epoch)?;
+        }
         let number = report.session;
-        if !namespace.table_log.is_earlier(number) || self.has_reported(number) {
+        let is_known = self.has_reported(number) && !is_enabled(Mutation::SoftUnordered);
+        if !namespace.table_log.is_earlier(number) || is_known {
             return Ok(Response::Ignored);
         }
         self.hear_of_ends(log);
@@ -162,7 +167,9 @@ impl SoftTable {
                 claims.extend(request.claims.iter().enumerate().map(|(of, it)| (it.fencing_token, *number, at, of)));
             }
         }
-        claims.sort_unstable_by(|one, other| other.0.cmp(&one.0).then_with(|| one.cmp(other)));
+        if !is_enabled(Mutation::SoftFirstClaim) {
+            claims.sort_unstable_by(|one, other| other.0.cmp(&one.0).then_with(|| one.cmp(other)));
+        }
         self.core.begin_slice();
         let mut entered: BTreeMap<(SessionNumber, usize), u32> = BTreeMap::new();
         let mut work = self.core.txn_in(slot, context);
