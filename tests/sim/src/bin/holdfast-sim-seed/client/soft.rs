@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use holdfast_api::{Code, CreateNamespace, LockName};
 use holdfast_backend::{CallContext, Service};
-use holdfast_core::{Claim, Durability, Mode, Path};
+use holdfast_core::{Claim, Durability, FencingToken, Mode, Path};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -53,7 +53,8 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// How often it is looked whether a gateway is to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-const FORCED_TIMEOUT: Duration = Duration::from_secs(3);
+/// Of calls beside the connection.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a repaired cluster may take until a lock is granted: an election, the time to live and the transition of
 /// all sessions of before, and the attempts of the call.
 const MAX_REBUILD: Duration = Duration::from_secs(15);
@@ -215,6 +216,13 @@ impl SoftClient {
                 let path = self.draw_path();
                 tokio::spawn(force_open(Arc::clone(&self.world), self.gateway.service(), self.tenant.clone(), path));
             }
+            85..95 => {
+                let number = self.rng.random_range(0..MAX_REQUESTS);
+                if let Some(hold) = self.session.one_hold(number) {
+                    let (service, tenant) = (self.gateway.service(), self.tenant.clone());
+                    tokio::spawn(look(Arc::clone(&self.world), service, tenant, self.locks.namespace, hold));
+                }
+            }
             _ => {}
         }
     }
@@ -277,10 +285,32 @@ impl SoftClient {
     }
 }
 
+/// Asks whether a hold is known: it is for as long as the client has it and counts on it, whoever leads.
+async fn look(
+    world: Arc<World>,
+    service: Service,
+    tenant: Tenant,
+    namespace: &'static str,
+    (session, path, token): (String, Path, FencingToken),
+) {
+    let context = CallContext::new("look").with_timeout(CALL_TIMEOUT);
+    let Ok(caller) = service.authenticate(Some(&tenant.api_key), &context).await else { return };
+    match service.check_lock(&caller, &context, namespace, &LockName::Path(path.0.clone()), token).await {
+        Ok(checked) if !checked.current => {
+            let found = world.claims.is_unknown(&session, &path, token, now().unwrap_or_default());
+            found.into_iter().for_each(|what| world.record_violation(what));
+        }
+        Err(error) if error.code == Code::Internal => {
+            world.record_violation(format!("[fault of the service] {path:?} is looked at: {error:?}"));
+        }
+        _ => {}
+    }
+}
+
 /// Opens a lock by force.
 async fn force_open(world: Arc<World>, service: Service, tenant: Tenant, path: Path) {
     let at = || now().unwrap_or_default();
-    let context = CallContext::new("force").with_timeout(FORCED_TIMEOUT);
+    let context = CallContext::new("force").with_timeout(CALL_TIMEOUT);
     let Ok(caller) = service.authenticate(Some(&tenant.api_key), &context).await else { return };
     let call = world.claims.opens(&path, at());
     let opened = service.delete_lock(&caller, &context, SOFT_NAMESPACE, &LockName::Path(path.0.clone())).await;

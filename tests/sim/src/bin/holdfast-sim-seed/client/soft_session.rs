@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_api::session_message::{
-    ClientMessage, ClientPayload, Lock, LockInfo, Open, Pending, Release, ServerMessage,
+    ClientMessage, ClientPayload, EndReason, Lock, LockInfo, Open, Pending, Release, ServerMessage,
 };
 use holdfast_api::{Code, Resource};
 use holdfast_backend::CallContext;
@@ -147,6 +147,7 @@ impl SoftSession {
             ServerMessage::Error { error, .. } => {
                 self.expect_code(error.code, &format!("it opens a session: {error:?}"));
                 if error.code == Code::SessionNotFound {
+                    self.expect_over("its session is gone");
                     self.forget();
                 }
                 false
@@ -325,6 +326,10 @@ impl SoftSession {
             }
             ServerMessage::SessionEnded { reason } => {
                 self.record(&format!("is told that its session ended, {reason:?}"));
+                // An opening that was given up may take the session from the connection that came after it.
+                if reason != EndReason::Superseded {
+                    self.expect_over(&format!("its session ended, {reason:?}"));
+                }
                 self.forget();
             }
             ServerMessage::Error { error, request_id } => {
@@ -371,6 +376,21 @@ impl SoftSession {
         let Some((session, _)) = &self.opened else { return };
         let found = self.world.claims.lose(session, &path, token, time());
         found.into_iter().for_each(|what| self.world.record_violation(what));
+    }
+
+    /// A session does not end while its client counts on it.
+    fn expect_over(&self, what: &str) {
+        let counts = |(session_id, _): &(String, _)| self.world.claims.counts(session_id, time());
+        if self.opened.as_ref().is_some_and(counts) {
+            self.violated(&format!("{what}, and its client counts on it"));
+        }
+    }
+
+    /// Returns the session and one of its holds.
+    pub(super) fn one_hold(&self, number: usize) -> Option<(String, Path, FencingToken)> {
+        let (session, _) = self.opened.clone()?;
+        let (path, token) = self.world.claims.hold_of(&session, number)?;
+        Some((session, path, token))
     }
 
     /// Somebody asks for a hold.
