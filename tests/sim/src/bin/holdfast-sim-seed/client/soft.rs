@@ -26,7 +26,7 @@ const CLIENTS: usize = 3;
 const PATHS: [&[&str]; 5] = [&["a"], &["a", "x"], &["a", "y"], &["b"], &["c"]];
 
 /// Where clients have their locks.
-struct Locks {
+struct ClientPlace {
     namespace: &'static str,
     paths: &'static [&'static [&'static str]],
     /// Of sessions, in milliseconds.
@@ -35,9 +35,10 @@ struct Locks {
     is_opened: bool,
 }
 
-const SOFT: Locks =
-    Locks { namespace: SOFT_NAMESPACE, paths: &PATHS, transitions_ms: &TRANSITIONS_MS, is_opened: true };
-const ASKED: Locks = Locks { namespace: ASKED_NAMESPACE, paths: &ASKED_PATHS, transitions_ms: &[0], is_opened: false };
+const SOFT: ClientPlace =
+    ClientPlace { namespace: SOFT_NAMESPACE, paths: &PATHS, transitions_ms: &TRANSITIONS_MS, is_opened: true };
+const ASKED: ClientPlace =
+    Locks { namespace: ASKED_NAMESPACE, paths: &ASKED_PATHS, transitions_ms: &[0], is_opened: false };
 const MAX_CLAIMS: usize = 3;
 const MAX_REQUESTS: usize = 4;
 /// The shortest is the least that the namespace takes.
@@ -123,7 +124,7 @@ struct SoftClient {
     gateway: Arc<StreamGateway>,
     tenant: Tenant,
     name: String,
-    locks: &'static Locks,
+    locks: &'static ClientPlace,
     rng: StdRng,
     session: SoftSession,
 }
@@ -134,7 +135,7 @@ impl SoftClient {
         gateway: &Arc<StreamGateway>,
         tenant: &Tenant,
         name: String,
-        locks: &'static Locks,
+        locks: &'static ClientPlace,
     ) -> Self {
         let rng = rng_of(world.plan.seed, &name);
         let terms = SoftTerms { ttl: Duration::from_millis(TTLS_MS[0]), transition: Duration::ZERO };
