@@ -157,7 +157,7 @@ impl ClaimLog {
     }
 
     /// A client gives up what a request has.
-    pub(crate) fn give_up(&self, session: &str, request_id: &str) {
+    pub(crate) fn end_request(&self, session: &str, request_id: &str) {
         self.0.lock().holds.retain(|held| held.session != session || held.request_id != request_id);
     }
 
@@ -272,7 +272,7 @@ mod tests {
         assert!(take(&log, "one", &whole, 7, 10).is_empty());
         assert!(take(&log, "two", &claim(&["a", "x"], Mode::Read), 8, 20).is_empty());
         assert!(finds(&take(&log, "two", &part, 9, 30), "[conflicting claims]"));
-        log.give_up("one", "r");
+        log.end_request("one", "r");
         assert!(take(&log, "two", &claim(&["a", "y"], Mode::Write), 10, 40).is_empty(), "it was given up");
     }
 
@@ -323,7 +323,7 @@ mod tests {
         log.may_end(&write.path, at(20), at(500));
         assert!(log.is_unknown("one", &write.path, 7, at(400)).is_some(), "it may end, and not yet");
         assert!(log.is_unknown("one", &write.path, 7, at(520)).is_none());
-        log.give_up("one", "r");
+        log.end_request("one", "r");
         assert!(log.is_unknown("one", &write.path, 7, at(20)).is_none());
     }
 

@@ -46,8 +46,8 @@ impl CheckContext<'_> {
     /// A call that is said to have done nothing has asked nobody.
     pub(super) fn check_not_asked(&self, call: &Call) -> Result<(), String> {
         let is_asked = |came: &CommandOutcome| matches!(came, CommandOutcome::Thing(ThingAnswer::Asked(_)));
-        let done = self.locks.values().filter_map(|shard| shard.acquires.get(&call.id)).flatten();
-        match done.into_iter().find(|(_, came)| is_asked(came)) {
+        let mut done = self.locks.values().filter_map(|shard| shard.acquires.get(&call.id)).flatten();
+        match done.find(|(_, came)| is_asked(came)) {
             Some((at, _)) => Err(format!("the answer says that nothing was done, but entry {at} asks")),
             None => Ok(()),
         }

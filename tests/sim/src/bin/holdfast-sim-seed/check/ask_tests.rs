@@ -62,7 +62,7 @@ fn free() -> ShardView {
     ShardView { namespaces: BTreeMap::from([(namespace(), Rc::default())]) }
 }
 
-fn ask(number: u8, force: bool) -> AskRelease {
+fn request(number: u8, force: bool) -> AskRelease {
     AskRelease {
         namespace: namespace(),
         kind: Kind::Lock,
@@ -141,7 +141,7 @@ impl Run {
     }
 
     /// Somebody asks, and the hold shows that.
-    fn ask(&mut self, clock_ms: u64, ask: AskRelease, until_ms: u64, is_forced: bool) {
+    fn ask_and_show(&mut self, clock_ms: u64, ask: AskRelease, until_ms: u64, is_forced: bool) {
         let after = held(holder(TOKEN, shown(until_ms, is_forced)));
         self.step(clock_ms, after, Some((ask, 1)), &[event(EventKind::ReleaseRequested { of: Kind::Lock })]);
     }
@@ -163,7 +163,7 @@ fn what_ends_by_force_too_early_or_by_nobody_is_found() {
         (false, ASKED_MS + WITHIN_MS, true),
     ] {
         let mut run = Run::new();
-        run.ask(ASKED_MS, ask(1, force), ASKED_MS + WITHIN_MS, force);
+        run.ask_and_show(ASKED_MS, request(1, force), ASKED_MS + WITHIN_MS, force);
         run.step(at_ms, free(), None, &[event(EventKind::Deleted)]);
         let is_timed = run.asks.ends.len();
         assert_eq!(is_timed, usize::from(force && !is_found));
@@ -177,13 +177,13 @@ fn what_ends_by_force_too_early_or_by_nobody_is_found() {
 fn what_stays_after_its_time_or_ends_twice_is_found() {
     let until_ms = ASKED_MS + WITHIN_MS;
     let mut run = Run::new();
-    run.ask(ASKED_MS, ask(1, true), until_ms, true);
+    run.ask_and_show(ASKED_MS, request(1, true), until_ms, true);
     run.step(until_ms, held(holder(TOKEN, shown(until_ms, true))), None, &[]);
     assert_eq!(run.found, ["holds end"]);
     run.found.clear();
     run.step(until_ms, free(), None, &[event(EventKind::Deleted)]);
     run.step(until_ms, held(holder(TOKEN, None)), None, &[]);
-    run.ask(until_ms, ask(2, true), until_ms + WITHIN_MS, true);
+    run.ask_and_show(until_ms, request(2, true), until_ms + WITHIN_MS, true);
     assert_eq!(run.found, none());
     run.step(until_ms + WITHIN_MS, free(), None, &[event(EventKind::Deleted)]);
     assert_eq!(run.found(), ["asks"], "that token ended before");
@@ -193,15 +193,15 @@ fn what_stays_after_its_time_or_ends_twice_is_found() {
 fn a_request_that_ends_a_hold_itself_or_is_not_shown_is_found() {
     let told = [event(EventKind::ReleaseRequested { of: Kind::Lock })];
     let mut run = Run::new();
-    run.step(ASKED_MS, free(), Some((ask(1, false), 1)), &told);
+    run.step(ASKED_MS, free(), Some((request(1, false), 1)), &told);
     assert_eq!(run.found(), ["asks"], "it ends the hold");
     for view in [held(holder(TOKEN, None)), held(holder(TOKEN, shown(ASKED_MS, false)))] {
         let mut run = Run::new();
-        run.step(ASKED_MS, view, Some((ask(1, false), 1)), &told);
+        run.step(ASKED_MS, view, Some((request(1, false), 1)), &told);
         assert_eq!(run.found(), ["asks"], "it shows something else");
     }
     let mut run = Run::new();
-    run.step(ASKED_MS, held(holder(TOKEN, shown(ASKED_MS + WITHIN_MS, false))), Some((ask(1, false), 0)), &told);
+    run.step(ASKED_MS, held(holder(TOKEN, shown(ASKED_MS + WITHIN_MS, false))), Some((request(1, false), 0)), &told);
     assert_eq!(run.found(), ["asks"], "nobody is said to be asked");
 }
 
@@ -210,8 +210,8 @@ fn a_polite_request_that_puts_a_forced_one_off_is_found() {
     let (first_ms, then_ms) = (ASKED_MS + WITHIN_MS, ASKED_MS + 100 + WITHIN_MS);
     for (until_ms, force, expected) in [(first_ms, true, none()), (then_ms, false, vec!["asks".to_owned()])] {
         let mut run = Run::new();
-        run.ask(ASKED_MS, ask(1, true), first_ms, true);
-        run.ask(ASKED_MS + 100, ask(2, false), until_ms, force);
+        run.ask_and_show(ASKED_MS, request(1, true), first_ms, true);
+        run.ask_and_show(ASKED_MS + 100, request(2, false), until_ms, force);
         assert_eq!(run.found(), expected);
     }
 }
@@ -221,12 +221,12 @@ fn a_forced_request_that_is_done_twice_or_told_twice_is_found() {
     let until_ms = ASKED_MS + WITHIN_MS;
     let view = || held(holder(TOKEN, shown(until_ms, true)));
     let mut run = Run::new();
-    run.ask(ASKED_MS, ask(1, true), until_ms, true);
-    run.step(ASKED_MS, view(), Some((ask(1, true), 1)), &[]);
+    run.ask_and_show(ASKED_MS, request(1, true), until_ms, true);
+    run.step(ASKED_MS, view(), Some((request(1, true), 1)), &[]);
     assert_eq!(run.found(), ["asks"]);
     let told = || event(EventKind::ReleaseRequested { of: Kind::Lock });
     let mut run = Run::new();
-    run.step(ASKED_MS, view(), Some((ask(1, true), 1)), &[told(), told()]);
+    run.step(ASKED_MS, view(), Some((request(1, true), 1)), &[told(), told()]);
     assert_eq!(run.found(), ["asks"]);
     let mut run = Run::new();
     run.step(ASKED_MS, held(holder(TOKEN, None)), None, &[told()]);

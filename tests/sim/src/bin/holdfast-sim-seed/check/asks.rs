@@ -142,7 +142,7 @@ impl Asks {
             }
             let (before, after) = (shown(step.before, life), shown(step.after, life));
             if let Some((ask, asked)) = asked.filter(|(ask, _)| ask.namespace == *life) {
-                self.ask(&mut known, ask, asked, (&before, context.clock_ms), find);
+                self.record_ask(&mut known, ask, asked, (&before, context.clock_ms), find);
                 if self.was_settled {
                     nothing_ends(ask, &before, &after, find);
                 }
@@ -172,7 +172,7 @@ impl Asks {
     }
 
     /// Somebody asks for what others hold.
-    fn ask(
+    fn record_ask(
         &mut self,
         known: &mut BTreeMap<HoldKey, Known>,
         ask: &AskRelease,

@@ -221,7 +221,7 @@ impl SoftClient {
                 let number = self.rng.random_range(0..MAX_REQUESTS);
                 if let Some(hold) = self.session.one_hold(number) {
                     let (service, tenant) = (self.gateway.service(), self.tenant.clone());
-                    tokio::spawn(look(Arc::clone(&self.world), service, tenant, self.locks.namespace, hold));
+                    tokio::spawn(check_hold(Arc::clone(&self.world), service, tenant, self.locks.namespace, hold));
                 }
             }
             _ => {}
@@ -287,7 +287,7 @@ impl SoftClient {
 }
 
 /// Asks whether a hold is known: it is for as long as the client has it and counts on it, whoever leads.
-async fn look(
+async fn check_hold(
     world: Arc<World>,
     service: Service,
     tenant: Tenant,

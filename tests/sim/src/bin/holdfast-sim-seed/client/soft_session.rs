@@ -247,7 +247,7 @@ impl SoftSession {
         let Some(request) = self.requests.get_mut(request_id) else { return };
         request.state = RequestState::Ends;
         if let Some((session_id, _)) = &self.opened {
-            self.world.claims.give_up(session_id, request_id);
+            self.world.claims.end_request(session_id, request_id);
         }
         self.send(ClientPayload::Release(release_of(request_id))).await;
     }
@@ -405,7 +405,9 @@ impl SoftSession {
         let is_meant = |op: &AskOp| {
             op.concerns_lock(path) && op.shown_within_ms() == asked.within_ms && (asked.force || !op.force)
         };
-        if !op.as_ref().is_some_and(is_meant) {
+        // Without room for its texts, one with force is kept without them.
+        let has_text = !asked.force || !asked.reason.is_empty();
+        if has_text && !op.as_ref().is_some_and(is_meant) {
             self.violated(&format!("it is asked for {path:?} with {token} by {asked:?}, which is {op:?}"));
         }
         if let Some(call) = call {
