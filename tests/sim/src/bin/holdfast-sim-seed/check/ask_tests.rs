@@ -119,10 +119,10 @@ impl Run {
         asked: Option<(AskRelease, u64)>,
         events: &[(NamespaceRef, Event)],
     ) {
-        let of_requests = |(_, event): &&(NamespaceRef, Event)| event.kind.of() == Kind::Request;
-        let (things, events): (Vec<_>, Vec<_>) = events.iter().cloned().partition(|event| of_requests(&event));
-        let (before, effects, granted) = (&self.view, &[][..], &[][..]);
-        let step = Step { before, after: &after, effects, granted, events: &events, highest_token: TOKEN };
+        let of_requests = |(_, event): &(NamespaceRef, Event)| event.kind.of() == Kind::Request;
+        let (things, events): (Vec<_>, Vec<_>) = events.iter().cloned().partition(of_requests);
+        let before = &self.view;
+        let step = Step { before, after: &after, effects: &[], granted: &[], events: &events, highest_token: TOKEN };
         let reply = asked.as_ref().map(|(_, asked)| Reply {
             outcome: Ok(Response::ReleaseAsked { asked: *asked, truncated: false, view: AskedView::Lock(lock(None)) }),
             clock_ms,
