@@ -16,7 +16,9 @@ pub use entry_point::EntryPoint;
 pub(crate) use entry_point::entry_addresses;
 pub use leaders::wait_leaders;
 pub(crate) use tenant::NAMESPACES_PER_SHARD;
-pub use tenant::{Tenant, create_tenant, create_tenant_with_email, namespace_per_shard, update_limits};
+pub use tenant::{
+    Tenant, create_session_namespaces, create_tenant, create_tenant_with_email, namespace_per_shard, update_limits,
+};
 
 /// How many nodes there are, and replicas of each group.
 pub const NODES: usize = 3;

@@ -49,6 +49,8 @@ pub enum Peer {
     Etcd,
     /// One process that syncs before it answers, from this machine's packages.
     Redis,
+    /// The same without a file: it forgets everything with its process.
+    RedisMemory,
 }
 
 /// Flags of a run.
@@ -62,10 +64,11 @@ pub struct Options {
         default_value = "pairs,pairs-one-namespace,contended,readers-writers,extend,get"
     )]
     pub workloads: Vec<WorkloadName>,
-    /// Through which frontends of this service: rest, grpc, stream.
+    /// Through which frontends of this service: rest, grpc, stream, and memory, which is the stream in namespaces whose
+    /// lock tables are in the memory of leaders.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rest,grpc,stream")]
     pub doors: Vec<Target>,
-    /// Do the same work on these in the same run: etcd, redis.
+    /// Do the same work on these in the same run: etcd, redis, redis-memory.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub compare: Vec<Peer>,
     /// Measure one process with everything in it, where a workload starts no cluster of its own.

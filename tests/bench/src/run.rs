@@ -30,7 +30,7 @@ struct Case {
 pub async fn run(options: &Options) -> Result<()> {
     ensure!(
         options.doors.iter().all(|door| door.is_holdfast()),
-        "--doors takes this service's own: rest, grpc, stream"
+        "--doors takes this service's own: rest, grpc, stream, memory"
     );
     ensure!(options.namespaces > 0 && options.rounds > 0, "--namespaces and --rounds are at least 1");
     let mut report = Report::new(Machine::detect()?);
@@ -150,6 +150,7 @@ async fn measure(options: &Options, cases: &[Case], report: &mut Report) -> Resu
         report.servers.extend(system.version()?);
     }
     let names: Vec<String> = (0..options.namespaces).map(|number| format!("bench-{number:04}")).collect();
+    let session_names = create_session_namespaces(options, &systems).await?;
     let window = Window {
         warm_up: Duration::from_secs_f64(options.warm_up),
         measured: Duration::from_secs_f64(options.seconds),
@@ -162,6 +163,7 @@ async fn measure(options: &Options, cases: &[Case], report: &mut Report) -> Resu
             }
             for (system, door) in targets {
                 let Case { kind, clients, namespaces, pace } = *case;
+                let names = if door == Target::Memory { &session_names } else { &names };
                 let workers = Worker::prepare(system, door, kind, clients, &names[..namespaces]).await;
                 let workers = workers.with_context(|| format!("preparing {} on {door}", kind.name()))?;
                 let outcome = load::run(system, workers, pace, window).await?;
@@ -186,14 +188,27 @@ async fn start(options: &Options) -> Result<Vec<System>> {
     for peer in &options.compare {
         systems.push(match peer {
             Peer::Etcd => System::Etcd(Etcd::start(&options.data_dir).await?),
-            Peer::Redis => System::Redis(Box::new(Redis::start(&options.data_dir).await?)),
+            Peer::Redis => System::Redis(Box::new(Redis::start(&options.data_dir, true).await?)),
+            Peer::RedisMemory => System::Redis(Box::new(Redis::start(&options.data_dir, false).await?)),
         });
     }
     Ok(systems)
 }
 
+/// Returns the namespaces for what is measured in the memory of leaders; none if nothing is.
+async fn create_session_namespaces(options: &Options, systems: &[System]) -> Result<Vec<String>> {
+    let of_service = systems.iter().find_map(|system| match system {
+        System::Holdfast(cluster, tenant) => Some((cluster, tenant)),
+        System::Etcd(_) | System::Redis(_) => None,
+    });
+    match of_service.filter(|_| options.doors.contains(&Target::Memory)) {
+        Some((cluster, tenant)) => cluster::create_session_namespaces(cluster, tenant).await,
+        None => Ok(Vec::new()),
+    }
+}
+
 /// Every target with its system.
 fn targets<'a>(options: &'a Options, systems: &'a [System]) -> impl Iterator<Item = (&'a System, Target)> {
-    let doors = options.doors.iter().copied().chain([Target::Etcd, Target::Redis]);
+    let doors = options.doors.iter().copied().chain([Target::Etcd, Target::Redis, Target::RedisMemory]);
     doors.filter_map(|door| Some((systems.iter().find(|system| system.supports(door))?, door)))
 }

@@ -34,7 +34,7 @@ impl System {
         match self {
             Self::Holdfast(..) => door.is_holdfast(),
             Self::Etcd(_) => door == Target::Etcd,
-            Self::Redis(_) => door == Target::Redis,
+            Self::Redis(redis) => door == if redis.writes() { Target::Redis } else { Target::RedisMemory },
         }
     }
 
@@ -136,13 +136,15 @@ impl System {
             }
             return Ok(clients);
         }
-        if door == Target::Stream {
+        if door.has_sessions() {
             let sessions = session_count(count, names.len());
             // As many sessions share a connection as have as many clients as may share it.
             let mut channels = ChannelPool::new(CLIENTS_PER_CONNECTION * sessions / count.max(1));
             let mut opened = Vec::new();
             for (namespace, address) in names.iter().zip(addresses).cycle().take(sessions) {
-                opened.push(Session::open(channels.connect(address).await?, &tenant.key, namespace).await?);
+                let channel = channels.connect(address).await?;
+                let keeps_table = door == Target::Memory;
+                opened.push(Session::open(channel, &tenant.key, namespace, keeps_table).await?);
             }
             let client = |(number, session)| Client::Stream(SessionClient::new(session, owner_name(number)));
             return Ok((0..count).zip(opened.into_iter().cycle()).map(client).collect());

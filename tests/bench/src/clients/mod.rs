@@ -44,16 +44,25 @@ pub enum Target {
     Grpc,
     /// Holdfast, the session stream over gRPC: clients that share a connection share its sessions.
     Stream,
+    /// The same in namespaces whose lock tables are in the memory of leaders.
+    Memory,
     /// etcd, its v3 API.
     Etcd,
     /// Redis, RESP, a connection for each client.
     Redis,
+    /// The same, of a Redis that writes nothing.
+    RedisMemory,
 }
 
 impl Target {
     /// Whether it is one of this service's.
     pub fn is_holdfast(self) -> bool {
-        matches!(self, Self::Rest | Self::Grpc | Self::Stream)
+        matches!(self, Self::Rest | Self::Grpc | Self::Stream | Self::Memory)
+    }
+
+    /// Whether its clients share sessions.
+    pub(crate) fn has_sessions(self) -> bool {
+        matches!(self, Self::Stream | Self::Memory)
     }
 }
 
@@ -63,8 +72,10 @@ impl fmt::Display for Target {
             Self::Rest => "Holdfast REST",
             Self::Grpc => "Holdfast gRPC",
             Self::Stream => "Holdfast stream",
+            Self::Memory => "Holdfast stream, SESSION",
             Self::Etcd => "etcd",
             Self::Redis => "Redis",
+            Self::RedisMemory => "Redis in memory only",
         })
     }
 }

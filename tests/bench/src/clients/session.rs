@@ -46,8 +46,8 @@ struct PendingReplies {
 }
 
 impl Session {
-    /// Opens a session in a namespace.
-    pub(crate) async fn open(channel: Channel, key: &str, namespace: &str) -> Result<Arc<Self>> {
+    /// Opens a session in a namespace. It keeps its table if that of the namespace is in the leader's memory.
+    pub(crate) async fn open(channel: Channel, key: &str, namespace: &str, keeps_table: bool) -> Result<Arc<Self>> {
         let (messages, outgoing) = mpsc::channel(QUEUE_CAPACITY);
         let mut request = Request::new(ReceiverStream::new(outgoing));
         request.metadata_mut().insert("authorization", format!("Bearer {key}").parse()?);
@@ -55,6 +55,7 @@ impl Session {
             namespace: namespace.to_owned(),
             process_id: "benchmark".to_owned(),
             ttl_ms: TTL_MS,
+            keeps_table,
             ..Default::default()
         };
         messages.send(ClientMessage { seq: 1, message: Some(Says::Open(open)) }).await?;

@@ -36,7 +36,7 @@ pub async fn create_tenant(cluster: &Cluster, namespaces: usize) -> Result<Tenan
 pub async fn create_tenant_with_email(cluster: &Cluster, email: &str, namespaces: usize) -> Result<Tenant> {
     let operator = cluster.operator_client(0);
     let body = json!({
-        "email": email, "full_name": "Benchmark", "max_number_of_namespaces": namespaces.max(1),
+        "email": email, "full_name": "Benchmark", "max_number_of_namespaces": 2 * namespaces.max(1),
     });
     let account: Value = operator.fetch("POST /v1/accounts", Some(body)).await?;
     let id = account["id"].as_str().context("an account has an id")?.to_owned();
@@ -52,6 +52,20 @@ pub async fn create_tenant_with_email(cluster: &Cluster, email: &str, namespaces
         names.push(name);
     }
     Ok(Tenant { account: u64::from_str_radix(&id, 16)?, key, namespaces: names })
+}
+
+/// Creates as many namespaces whose lock tables are in the memory of leaders as the account has others. Returns them.
+///
+/// # Errors
+/// If a call fails.
+pub async fn create_session_namespaces(cluster: &Cluster, tenant: &Tenant) -> Result<Vec<String>> {
+    let client = cluster.rest_client(0, &tenant.key);
+    let names: Vec<String> = tenant.namespaces.iter().map(|name| format!("{name}-session")).collect();
+    for name in &names {
+        let body = json!({"name": name, "durability": "SESSION"});
+        client.fetch::<Value>("POST /v1/namespaces", Some(body)).await?;
+    }
+    Ok(names)
 }
 
 /// Returns one of the namespaces in every shard of locks that has any, by shard id.

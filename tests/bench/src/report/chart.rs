@@ -86,8 +86,10 @@ fn chart(area: &Area<'_>, plot: &Plot, summaries: &[Summary]) -> Result<(), Stri
         (Target::Rest, RGBColor(31, 119, 180)),
         (Target::Grpc, RGBColor(23, 160, 120)),
         (Target::Stream, RGBColor(255, 150, 30)),
+        (Target::Memory, RGBColor(188, 120, 20)),
         (Target::Etcd, RGBColor(214, 39, 40)),
         (Target::Redis, RGBColor(148, 103, 189)),
+        (Target::RedisMemory, RGBColor(90, 60, 120)),
     ] {
         let of_door: Vec<&Summary> = summaries.iter().filter(|summary| summary.target() == door).collect();
         let Some(system) = of_door.first().map(|summary| summary.first.system()) else { continue };

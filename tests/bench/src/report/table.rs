@@ -138,7 +138,8 @@ fn ratios(summaries: &[Summary], preset: &str) -> Table {
     let header = ["work", "clients", "namespaces", "this", "beside", "rate", "p50", "p99", "CPU/op"];
     let mut table = table(preset, &header);
     for own in summaries.iter().filter(|summary| summary.target().is_holdfast()) {
-        for peer in [Target::Etcd, Target::Redis] {
+        let durable = (own.target() == Target::Memory).then_some(Target::Stream);
+        for peer in durable.into_iter().chain([Target::Etcd, Target::Redis, Target::RedisMemory]) {
             let found = summaries.iter().find(|other| other.target() == peer && other.is_same_work(own));
             let Some(peer) = found else { continue };
             let ratio = |one: f64, other: f64| if other > 0.0 { format!("{:.2} x", one / other) } else { "-".into() };

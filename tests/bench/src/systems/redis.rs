@@ -1,4 +1,4 @@
-//! A Redis of this machine that syncs before it answers.
+//! A Redis of this machine that syncs before it answers, or that writes nothing.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,8 +11,9 @@ use crate::cluster::{find_installed, pids_of};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One Redis with `appendfsync always`. The process ends with it.
+/// One Redis, with `appendfsync always` or without a file. The process ends with it.
 pub struct Redis {
+    writes: bool,
     process: Program,
     client: redis::Client,
     // After the process: its data goes when it is gone.
@@ -20,11 +21,11 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts it and waits until it answers.
+    /// Starts it and waits until it answers. It syncs before each answer, or writes nothing.
     ///
     /// # Errors
     /// When it is not installed, or does not become ready.
-    pub async fn start(data_dir: &Path) -> Result<Self> {
+    pub async fn start(data_dir: &Path, writes: bool) -> Result<Self> {
         let program = find_installed("redis-server", "redis-server")?;
         let dir = Scratch::new_in(data_dir);
         let address = free_address();
@@ -32,7 +33,7 @@ impl Redis {
             ("--bind", "127.0.0.1".to_owned()),
             ("--port", address.port().to_string()),
             ("--dir", dir.path().display().to_string()),
-            ("--appendonly", "yes".to_owned()),
+            ("--appendonly", if writes { "yes" } else { "no" }.to_owned()),
             ("--appendfsync", "always".to_owned()),
             ("--save", String::new()),
         ];
@@ -40,9 +41,13 @@ impl Redis {
         let mut process = Program::of_machine("redis", &program, arguments, dir.path());
         process.start();
         let client = redis::Client::open(format!("redis://{address}/"))?;
-        let mut redis = Self { process, client, _dir: dir };
+        let mut redis = Self { writes, process, client, _dir: dir };
         redis.wait_ready().await?;
         Ok(redis)
+    }
+
+    pub(crate) fn writes(&self) -> bool {
+        self.writes
     }
 
     async fn wait_ready(&mut self) -> Result<()> {

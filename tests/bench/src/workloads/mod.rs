@@ -81,10 +81,11 @@ impl Kind {
     pub fn runs_on(self, door: Target) -> bool {
         match self {
             Self::Pairs => true,
-            Self::Extend | Self::Look => door != Target::Stream,
-            Self::KeepAlive => matches!(door, Target::Stream | Target::Etcd),
-            Self::Contended => door != Target::Redis,
-            Self::ReadersWriters | Self::PermitPairs | Self::PermitHandOffs => door.is_holdfast(),
+            Self::Extend | Self::Look => !door.has_sessions(),
+            Self::KeepAlive => door.has_sessions() || door == Target::Etcd,
+            Self::Contended => !matches!(door, Target::Redis | Target::RedisMemory),
+            Self::ReadersWriters => door.is_holdfast(),
+            Self::PermitPairs | Self::PermitHandOffs => door.is_holdfast() && door != Target::Memory,
         }
     }
 
@@ -131,7 +132,7 @@ impl Worker {
         let workers = clients.into_iter().enumerate().map(|(number, client)| {
             // The clients of a session, and each that is connected to a leader, use the locks of one namespace.
             let own = match door {
-                Target::Stream => Some(number % sessions),
+                Target::Stream | Target::Memory => Some(number % sessions),
                 _ => is_at_leader.then_some(number),
             };
             let own_names = own.map_or(names, |own| std::slice::from_ref(&names[own % names.len()]));
