@@ -11,8 +11,9 @@ const MAX_ACCOUNTS: usize = 1_024;
 const ONE: u64 = 16;
 /// Weight of the known ratio relative to the newest sample.
 const SMOOTHING: u64 = 16;
-/// The ratio of an idle account halves in this time.
-const HALF_LIFE: Duration = Duration::from_secs(1);
+/// The ratio of an idle account halves in this time: who pauses between bursts of expensive commands is not taken for
+/// cheap each time. The commands of a busy account lower it much faster.
+const HALF_LIFE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy)]
 struct Ratio {
