@@ -15,311 +15,178 @@ mod test_runs;
 pub use panics::{INJECTED_PANIC, PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
 pub use test_runs::{enable_from_env, failure_of_test};
 
-/// A fault that a test build can enable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mutation {
+/// Makes the enumeration, the list of all, and their names of one list.
+macro_rules! mutations {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A fault that a test build can enable.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Mutation {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Mutation {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// What it is called on a command line.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+mutations! {
     /// Leases are counted by the wall clock.
-    WallClock,
+    WallClock = "wall-clock",
     /// An append is reported as durable before it is.
-    AnswerBeforeSync,
+    AnswerBeforeSync = "answer-before-sync",
     /// A vote is given before it is durable.
-    VoteNotSynced,
+    VoteNotSynced = "vote-not-synced",
     /// A replica votes right after its restart, without waiting for the lease that it granted before to end.
-    EarlyVote,
+    EarlyVote = "early-vote",
     /// A leader that is restarted leads on without an election.
-    RestoredLeadership,
+    RestoredLeadership = "restored-leadership",
     /// A leader reads without asking whether its lease still runs.
-    StaleReads,
+    StaleReads = "stale-reads",
     /// A leader acknowledges signs of life without asking whether its lease still runs.
-    KeepAliveByDeposed,
+    KeepAliveByDeposed = "keep-alive-by-deposed",
     /// A leader acknowledges a sign of life while the entry that ends the session is under way.
-    KeepAliveWhileExpiring,
+    KeepAliveWhileExpiring = "keep-alive-while-expiring",
     /// Questions are answered as of the running clock instead of the last applied entry.
-    RunningClock,
+    RunningClock = "running-clock",
     /// A caller that goes away takes the place in the queue with it, also when another one has taken it over.
-    LateCancel,
+    LateCancel = "late-cancel",
     /// A snapshot has no waiting requests.
-    QueueLost,
+    QueueLost = "queue-lost",
     /// A restarted replica begins without its snapshot, and with it without its revision.
-    TokensReset,
+    TokensReset = "tokens-reset",
     /// Now and then an entry is applied twice where nobody waits for its reply.
-    DuplicateApply,
+    DuplicateApply = "duplicate-apply",
     /// The locks of a namespace outlive its deletion.
-    PurgeMissed,
+    PurgeMissed = "purge-missed",
     /// A survivor that stands again does not look whether it has granted a lease meanwhile.
-    RetryUnchecked,
+    RetryUnchecked = "retry-unchecked",
     /// A leader that has voted for another one goes on reading while its acknowledgements are fresh.
-    VoteUntied,
+    VoteUntied = "vote-untied",
     /// It is known some time after a leadership has ended that it has. No fault where reads are tied to the own vote: it
     /// only shows what happens where they are not.
-    LeadershipWithdrawnLate,
+    LeadershipWithdrawnLate = "leadership-withdrawn-late",
     /// A leader takes its own release's lease for that of its voters.
-    LeaseByRelease,
+    LeaseByRelease = "lease-by-release",
     /// A survivor takes over when it alone has found the leader's process gone.
-    DeathOneWitness,
+    DeathOneWitness = "death-one-witness",
     /// That an address refuses is taken for the end of whoever leads there now.
-    DeathByAddress,
+    DeathByAddress = "death-by-address",
     /// A caller that goes away takes with it what other callers were told of, when its call is the newest.
-    RobbingCancel,
+    RobbingCancel = "robbing-cancel",
     /// A caller that goes away is not taken notice of unless its call is the newest.
-    CancelByHighest,
+    CancelByHighest = "cancel-by-highest",
     /// A replica leaves an entry out that it can't read, and goes on.
-    UnknownCommandSkipped,
+    UnknownCommandSkipped = "unknown-command-skipped",
     /// A task of a leader that panics is gone for good, and nobody learns of it.
-    PanicInLeaderTasks,
+    PanicInLeaderTasks = "panic-in-leader-tasks",
     /// So is one that forms entries.
-    PanicInProposer,
+    PanicInProposer = "panic-in-proposer",
     /// An entry that panics half-way counts as applied.
-    PanicInApply,
+    PanicInApply = "panic-in-apply",
     /// A snapshot has no sessions that are ending.
-    JobLost,
+    JobLost = "job-lost",
     /// A hold whose time is over counts as held until its turn to end.
-    DueHeld,
+    DueHeld = "due-held",
     /// What says that a session is ending stays when it has ended.
-    MarkOutlivesJob,
+    MarkOutlivesJob = "mark-outlives-job",
     /// Commands of all accounts wait in one lane.
-    OneLane,
+    OneLane = "one-lane",
     /// The callers of all sections of an entry are answered after its last one.
-    ReplyByEntry,
+    ReplyByEntry = "reply-by-entry",
     /// A replica that is elected leads before it has applied the entries of earlier terms.
-    LeadUndrained,
+    LeadUndrained = "lead-undrained",
     /// A shard that is built again applies sections that are in its part of the snapshot already.
-    SectionReplayed,
+    SectionReplayed = "section-replayed",
     /// A snapshot retains the parts of shards that have changed.
-    PartBehind,
+    PartBehind = "part-behind",
     /// The partly changed state of a shard that failed becomes its part of a snapshot.
-    BrokenPart,
+    BrokenPart = "broken-part",
     /// A shard is built again from the state of the first replica that answers.
-    RebuildUnchecked,
+    RebuildUnchecked = "rebuild-unchecked",
     /// A shard is built again from a part and a log that begins later.
-    RebuildGap,
+    RebuildGap = "rebuild-gap",
     /// A leader acknowledges keep-alives of a shard that has no state there.
-    KeepAliveWhileBroken,
+    KeepAliveWhileBroken = "keep-alive-while-broken",
     /// A node starts the groups that its file makes, whichever it had before.
-    GroupsRederived,
+    GroupsRederived = "groups-rederived",
     /// Where the replies to an entry go is found by its index.
-    SinkByIndex,
+    SinkByIndex = "sink-by-index",
     /// Leases are aged by a clock that stands still while the machine does, and nothing notices.
-    MonotonicLease,
+    MonotonicLease = "monotonic-lease",
     /// A job that is reported done twice counts twice.
-    LatchDoubleCount,
+    LatchDoubleCount = "latch-double-count",
     /// A latch that was created anew takes what is meant for the one before.
-    LatchOldId,
+    LatchOldId = "latch-old-id",
     /// Of those that wait for a latch only the first is told.
-    LatchWakesOne,
+    LatchWakesOne = "latch-wakes-one",
     /// A question about a latch is forgotten when its leader is deposed.
-    LatchCompleteLost,
+    LatchCompleteLost = "latch-complete-lost",
     /// A request for permits that fits is granted before those that wait.
-    SemOvertake,
+    SemOvertake = "sem-overtake",
     /// A repeat of a request for permits takes them again.
-    SemDouble,
+    SemDouble = "sem-double",
     /// Requests for more permits than there are left stay in the queue.
-    SemShrinkStuck,
+    SemShrinkStuck = "sem-shrink-stuck",
     /// A hold of permits stays when its time is over.
-    SemExpiryKept,
+    SemExpiryKept = "sem-expiry-kept",
     /// The permits of a session stay when it ends.
-    SemSessionKept,
+    SemSessionKept = "sem-session-kept",
     /// A member that is held is given to another as well.
-    PoolTwoHolders,
+    PoolTwoHolders = "pool-two-holders",
     /// Requests for a member by its name go before those for some members.
-    PoolAnyStarves,
+    PoolAnyStarves = "pool-any-starves",
     /// A member does not rest.
-    PoolCooldownLost,
+    PoolCooldownLost = "pool-cooldown-lost",
     /// A polite request to release puts off what an earlier one forces.
-    AskForcePutOff,
+    AskForcePutOff = "ask-force-put-off",
     /// A downgrade ends the time for which a hold is kept from others.
-    AtLeastCut,
+    AtLeastCut = "at-least-cut",
     /// Whoever leaves a barrier after its trip is told that it was broken, as if its own patience decided.
-    BarrierTwoOutcomes,
+    BarrierTwoOutcomes = "barrier-two-outcomes",
     /// The arrivals of a session that has ended still count.
-    BarrierGhost,
+    BarrierGhost = "barrier-ghost",
     /// The generations of a barrier that is made again have numbers that others had before.
-    BarrierGenerationReused,
+    BarrierGenerationReused = "barrier-generation-reused",
     /// A call that awaits a condition only gives the lock up; its repeat awaits.
-    CondTwoSteps,
+    CondTwoSteps = "cond-two-steps",
     /// Whoever does not hold a lock signals its conditions.
-    CondSignalUnowned,
+    CondSignalUnowned = "cond-signal-unowned",
     /// A signal is not handed on when whoever it woke ends without the lock.
-    CondSignalSwallowed,
+    CondSignalSwallowed = "cond-signal-swallowed",
     /// Whoever is woken waits for the lock before those who came meanwhile.
-    CondFront,
+    CondFront = "cond-front",
     /// A repeat of an await gives the lock up again that it got back.
-    CondAwaitRepeat,
+    CondAwaitRepeat = "cond-await-repeat",
     /// A leader grants from its memory while sessions of before its time may hold something.
-    SoftIncomplete,
+    SoftIncomplete = "soft-incomplete",
     /// A session that expired holds nothing of a soft table any more, although its transition runs.
-    SoftTransitionSkipped,
+    SoftTransitionSkipped = "soft-transition-skipped",
     /// A soft table counts its revisions from the beginning.
-    SoftTokenRestart,
+    SoftTokenRestart = "soft-token-restart",
     /// A lock of a soft table that is forced open is open in the leader's memory only.
-    SoftForfeitLost,
+    SoftForfeitLost = "soft-forfeit-lost",
     /// Signs of life count of sessions for whose end a leader waits.
-    SoftLifeUnreported,
+    SoftLifeUnreported = "soft-life-unreported",
     /// Of claims that compete for a soft table the one of the first session is entered, whatever its token is.
-    SoftFirstClaim,
+    SoftFirstClaim = "soft-first-claim",
     /// Requests that wait for locks of a soft table are queued in another order than before.
-    SoftQueueShuffled,
+    SoftQueueShuffled = "soft-queue-shuffled",
     /// A report that comes again after commands of its session counts again.
-    SoftUnordered,
+    SoftUnordered = "soft-unordered",
     /// A report of a connection counts that another one has superseded.
-    SoftAnyConnection,
+    SoftAnyConnection = "soft-any-connection",
 }
 
 impl Mutation {
-    /// All of them.
-    pub const ALL: &[Self] = &[
-        Self::WallClock,
-        Self::AnswerBeforeSync,
-        Self::VoteNotSynced,
-        Self::EarlyVote,
-        Self::RestoredLeadership,
-        Self::StaleReads,
-        Self::KeepAliveByDeposed,
-        Self::KeepAliveWhileExpiring,
-        Self::RunningClock,
-        Self::LateCancel,
-        Self::QueueLost,
-        Self::TokensReset,
-        Self::DuplicateApply,
-        Self::PurgeMissed,
-        Self::RetryUnchecked,
-        Self::VoteUntied,
-        Self::LeadershipWithdrawnLate,
-        Self::LeaseByRelease,
-        Self::DeathOneWitness,
-        Self::DeathByAddress,
-        Self::RobbingCancel,
-        Self::CancelByHighest,
-        Self::UnknownCommandSkipped,
-        Self::PanicInLeaderTasks,
-        Self::PanicInProposer,
-        Self::PanicInApply,
-        Self::JobLost,
-        Self::DueHeld,
-        Self::MarkOutlivesJob,
-        Self::OneLane,
-        Self::ReplyByEntry,
-        Self::LeadUndrained,
-        Self::SectionReplayed,
-        Self::PartBehind,
-        Self::BrokenPart,
-        Self::RebuildUnchecked,
-        Self::RebuildGap,
-        Self::KeepAliveWhileBroken,
-        Self::GroupsRederived,
-        Self::SinkByIndex,
-        Self::MonotonicLease,
-        Self::LatchDoubleCount,
-        Self::LatchOldId,
-        Self::LatchWakesOne,
-        Self::LatchCompleteLost,
-        Self::SemOvertake,
-        Self::SemDouble,
-        Self::SemShrinkStuck,
-        Self::SemExpiryKept,
-        Self::SemSessionKept,
-        Self::PoolTwoHolders,
-        Self::PoolAnyStarves,
-        Self::PoolCooldownLost,
-        Self::AskForcePutOff,
-        Self::AtLeastCut,
-        Self::BarrierTwoOutcomes,
-        Self::BarrierGhost,
-        Self::BarrierGenerationReused,
-        Self::CondTwoSteps,
-        Self::CondSignalUnowned,
-        Self::CondSignalSwallowed,
-        Self::CondFront,
-        Self::CondAwaitRepeat,
-        Self::SoftIncomplete,
-        Self::SoftTransitionSkipped,
-        Self::SoftTokenRestart,
-        Self::SoftForfeitLost,
-        Self::SoftLifeUnreported,
-        Self::SoftFirstClaim,
-        Self::SoftQueueShuffled,
-        Self::SoftUnordered,
-        Self::SoftAnyConnection,
-    ];
-
-    /// What it is called on a command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WallClock => "wall-clock",
-            Self::AnswerBeforeSync => "answer-before-sync",
-            Self::VoteNotSynced => "vote-not-synced",
-            Self::EarlyVote => "early-vote",
-            Self::RestoredLeadership => "restored-leadership",
-            Self::StaleReads => "stale-reads",
-            Self::KeepAliveByDeposed => "keep-alive-by-deposed",
-            Self::KeepAliveWhileExpiring => "keep-alive-while-expiring",
-            Self::RunningClock => "running-clock",
-            Self::LateCancel => "late-cancel",
-            Self::QueueLost => "queue-lost",
-            Self::TokensReset => "tokens-reset",
-            Self::DuplicateApply => "duplicate-apply",
-            Self::PurgeMissed => "purge-missed",
-            Self::RetryUnchecked => "retry-unchecked",
-            Self::VoteUntied => "vote-untied",
-            Self::LeadershipWithdrawnLate => "leadership-withdrawn-late",
-            Self::LeaseByRelease => "lease-by-release",
-            Self::DeathOneWitness => "death-one-witness",
-            Self::DeathByAddress => "death-by-address",
-            Self::RobbingCancel => "robbing-cancel",
-            Self::CancelByHighest => "cancel-by-highest",
-            Self::UnknownCommandSkipped => "unknown-command-skipped",
-            Self::PanicInLeaderTasks => "panic-in-leader-tasks",
-            Self::PanicInProposer => "panic-in-proposer",
-            Self::PanicInApply => "panic-in-apply",
-            Self::JobLost => "job-lost",
-            Self::DueHeld => "due-held",
-            Self::MarkOutlivesJob => "mark-outlives-job",
-            Self::OneLane => "one-lane",
-            Self::ReplyByEntry => "reply-by-entry",
-            Self::LeadUndrained => "lead-undrained",
-            Self::SectionReplayed => "section-replayed",
-            Self::PartBehind => "part-behind",
-            Self::BrokenPart => "broken-part",
-            Self::RebuildUnchecked => "rebuild-unchecked",
-            Self::RebuildGap => "rebuild-gap",
-            Self::KeepAliveWhileBroken => "keep-alive-while-broken",
-            Self::GroupsRederived => "groups-rederived",
-            Self::SinkByIndex => "sink-by-index",
-            Self::MonotonicLease => "monotonic-lease",
-            Self::LatchDoubleCount => "latch-double-count",
-            Self::LatchOldId => "latch-old-id",
-            Self::LatchWakesOne => "latch-wakes-one",
-            Self::LatchCompleteLost => "latch-complete-lost",
-            Self::SemOvertake => "sem-overtake",
-            Self::SemDouble => "sem-double",
-            Self::SemShrinkStuck => "sem-shrink-stuck",
-            Self::SemExpiryKept => "sem-expiry-kept",
-            Self::SemSessionKept => "sem-session-kept",
-            Self::PoolTwoHolders => "pool-two-holders",
-            Self::PoolAnyStarves => "pool-any-starves",
-            Self::PoolCooldownLost => "pool-cooldown-lost",
-            Self::AskForcePutOff => "ask-force-put-off",
-            Self::AtLeastCut => "at-least-cut",
-            Self::BarrierTwoOutcomes => "barrier-two-outcomes",
-            Self::BarrierGhost => "barrier-ghost",
-            Self::BarrierGenerationReused => "barrier-generation-reused",
-            Self::CondTwoSteps => "cond-two-steps",
-            Self::CondSignalUnowned => "cond-signal-unowned",
-            Self::CondSignalSwallowed => "cond-signal-swallowed",
-            Self::CondFront => "cond-front",
-            Self::CondAwaitRepeat => "cond-await-repeat",
-            Self::SoftIncomplete => "soft-incomplete",
-            Self::SoftTransitionSkipped => "soft-transition-skipped",
-            Self::SoftTokenRestart => "soft-token-restart",
-            Self::SoftForfeitLost => "soft-forfeit-lost",
-            Self::SoftLifeUnreported => "soft-life-unreported",
-            Self::SoftFirstClaim => "soft-first-claim",
-            Self::SoftQueueShuffled => "soft-queue-shuffled",
-            Self::SoftUnordered => "soft-unordered",
-            Self::SoftAnyConnection => "soft-any-connection",
-        }
-    }
-
     /// The test of `holdfast-replication` that fails with it, for a fault whose harm lies between events that the
     /// simulation does not tell apart yet.
     pub fn unit_test(self) -> Option<&'static str> {

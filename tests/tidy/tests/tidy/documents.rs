@@ -10,6 +10,9 @@ use crate::vocabulary::DefinedNames;
 /// The documents that describe the code.
 const DOCUMENTS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/testing.md"];
 
+/// Lines of ARCHITECTURE.md: as much as a newcomer reads in one sitting.
+const MAX_ARCHITECTURE_LINES: usize = 350;
+
 /// A Rust file that a document names, and what it is said to define: `` `file.rs`: `function`, `Type` ``.
 #[derive(Debug, PartialEq, Eq)]
 struct Mention<'a> {
@@ -55,6 +58,12 @@ fn missing(sources: &[SourceFile], mention: &Mention<'_>) -> Vec<String> {
 
 fn rust_files() -> Vec<SourceFile> {
     tree::files(&root()).unwrap().into_iter().filter(SourceFile::is_rust).collect()
+}
+
+#[test]
+fn the_architecture_is_read_in_one_sitting() {
+    let lines = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap().lines().count();
+    assert!(lines <= MAX_ARCHITECTURE_LINES, "it has {lines} lines, and may have {MAX_ARCHITECTURE_LINES}");
 }
 
 #[test]

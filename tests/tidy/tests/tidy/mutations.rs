@@ -102,8 +102,12 @@ fn programs_take_their_bounds_from_the_rules() {
     for folder in ["services", "clients", "cmd"] {
         for file in rust_files(&root().join(folder)).into_iter().filter(|file| !is_for_tests(file)) {
             let text = std::fs::read_to_string(&file).unwrap();
-            let own =
-                ["ShardCore::with_bounds(", "::restore_with_bounds(", "search_falls_back_after: Some", "Bounds::tiny("];
+            let own = [
+                "ShardState::with_bounds(",
+                "::restore_with_bounds(",
+                "search_falls_back_after: Some",
+                "Bounds::tiny(",
+            ];
             let sets = |line: &str| {
                 own.iter().any(|own| line.contains(own)) && !BOUNDS_FILES.iter().any(|own| file.ends_with(own))
             };
