@@ -36,6 +36,8 @@ pub enum WorkloadName {
     Watchers,
     /// Many who wait for one latch.
     LatchWaiters,
+    /// The next leader of a lock table in memory is told it by gateways.
+    Rebuild,
     /// A quiet tenant beside a loud one.
     Neighbours,
     /// Ten times as many clients as do best.
@@ -106,6 +108,12 @@ pub struct Options {
     /// How often each is measured, in turns with all others; medians are reported.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
+    /// Sessions with locks in the workload rebuild.
+    #[arg(long, default_value_t = 10_000)]
+    pub rebuild_sessions: usize,
+    /// Locks of each of these sessions.
+    #[arg(long, default_value_t = 10)]
+    pub rebuild_holds: usize,
     /// Locks held at once in the workload holds, and at most in the workload growth.
     #[arg(long, default_value_t = 100_000)]
     pub holds: usize,

@@ -67,6 +67,11 @@ pub async fn run(options: &Options) -> Result<()> {
         eprintln!("latch-waiters: {}", options.latch_waiters);
         report.latch_waiters = Some(scenarios::latch_waiters(&setup, options.latch_waiters, options.rounds).await?);
     }
+    if options.workloads.contains(&WorkloadName::Rebuild) {
+        let (sessions, holds) = (options.rebuild_sessions, options.rebuild_holds);
+        eprintln!("rebuild: {sessions} sessions with {holds} holds each");
+        report.rebuild = Some(scenarios::rebuild(&setup, sessions, holds, options.rounds).await?);
+    }
     run_tenant_scenarios(options, &setup, &mut report).await?;
     println!("{}", report.to_text());
     if let Some(out) = &options.out {
@@ -128,6 +133,7 @@ fn cases(options: &Options) -> Vec<Case> {
             | WorkloadName::Failover
             | WorkloadName::Watchers
             | WorkloadName::LatchWaiters
+            | WorkloadName::Rebuild
             | WorkloadName::Neighbours
             | WorkloadName::Overload => {}
         }

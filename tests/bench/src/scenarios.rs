@@ -7,6 +7,7 @@ mod idle;
 mod latch_waiters;
 mod noisy_neighbour;
 mod overload;
+mod rebuild;
 mod watchers;
 
 pub use failover::{Failover, failover};
@@ -16,6 +17,7 @@ pub use idle::{Idle, idle, idle_etcd};
 pub use latch_waiters::{LatchWaiters, latch_waiters};
 pub use noisy_neighbour::{LoadLevel, NoisyNeighbour, noisy_neighbour};
 pub use overload::{Overload, overload};
+pub use rebuild::{Rebuild, rebuild};
 pub use watchers::{Watchers, watchers};
 
 /// Lets the load run for so long.

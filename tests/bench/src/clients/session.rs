@@ -100,6 +100,30 @@ impl Session {
         timeout(RESPONSE_TIMEOUT, told).await?.context("the connection ended")
     }
 
+    /// Takes locks that nobody holds, with one request.
+    pub(crate) async fn hold(&self, request_id: &str, paths: Vec<Vec<String>>) -> Result<()> {
+        let mode = v1::Mode::Write.into();
+        let resources = paths.into_iter().map(|path| v1::Resource { path, mode }).collect();
+        let lock = Lock { request_id: request_id.to_owned(), resources, r#try: true, ..Lock::default() };
+        match self.call(request_id.to_owned(), Says::Lock(lock)).await? {
+            Told::State(state) if state.fencing_token.is_some() => Ok(()),
+            other => bail!("not a grant: {other:?}"),
+        }
+    }
+
+    /// Sends a keep-alive for all holds of the session. Returns whether it lives.
+    pub(crate) async fn keep_alive(&self) -> Result<bool> {
+        let (tell, told) = oneshot::channel();
+        {
+            let mut waiting = self.pending.lock();
+            waiting.keep_alives.push_back(tell);
+            // Under the same lock: answers come in the order of the messages.
+            self.send(Says::Keepalive(KeepAlive {}))?;
+        }
+        let told = timeout(RESPONSE_TIMEOUT, told).await?.context("the connection ended")?;
+        Ok(matches!(told, Told::KeptAlive(_)))
+    }
+
     fn on_message(&self, message: ServerMessage) {
         let Some(told) = message.message else { return };
         let mut waiting = self.pending.lock();
@@ -184,15 +208,7 @@ impl SessionClient {
     }
 
     /// Sends a keep-alive for all holds of the session.
-    pub(crate) async fn keep_alive(&mut self) -> Result<bool> {
-        let (tell, told) = oneshot::channel();
-        {
-            let mut waiting = self.connection.pending.lock();
-            waiting.keep_alives.push_back(tell);
-            // Under the same lock: answers come in the order of the messages.
-            self.connection.send(Says::Keepalive(KeepAlive {}))?;
-        }
-        let told = timeout(RESPONSE_TIMEOUT, told).await?.context("the connection ended")?;
-        Ok(matches!(told, Told::KeptAlive(_)))
+    pub(crate) async fn keep_alive(&self) -> Result<bool> {
+        self.connection.keep_alive().await
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::{Failover, Growth, Holds, Idle, LatchWaiters, NoisyNeighbour, Overload, Watchers};
+use crate::scenarios::{Failover, Growth, Holds, Idle, LatchWaiters, NoisyNeighbour, Overload, Rebuild, Watchers};
 
 pub use machine::Machine;
 pub use measurement::{Measurement, Quantiles};
@@ -46,6 +46,8 @@ pub struct Report {
     pub watchers: Option<Watchers>,
     /// Many who wait for one latch.
     pub latch_waiters: Option<LatchWaiters>,
+    /// Leaders of lock tables in memory are killed.
+    pub rebuild: Option<Rebuild>,
     /// A quiet tenant beside a loud one.
     pub neighbours: Option<NoisyNeighbour>,
     /// More than the service can do.
@@ -74,6 +76,7 @@ impl Report {
             growth: None,
             watchers: None,
             latch_waiters: None,
+            rebuild: None,
             neighbours: None,
             overload: None,
         }

@@ -60,3 +60,39 @@ pub(super) fn latch_waiters(report: &Report, preset: &str) -> Table {
     }
     align(table, &[6])
 }
+
+/// How soon after the beginning of an epoch 100,000 holds of 10,000 sessions, and 1,000,000, are to be in the table.
+fn max_rebuild_ms(holds: usize) -> f64 {
+    if holds <= 100_000 { 150.0 } else { 5_000.0 }
+}
+
+pub(super) fn rebuild(report: &Report, preset: &str) -> Table {
+    let header = [
+        "sessions",
+        "holds each",
+        "kills",
+        "ready after kill p50 ms",
+        "rebuild p50 ms",
+        "longest ms",
+        "leader bytes/hold",
+        "gateway bytes/hold",
+        "goal",
+    ];
+    let mut table = table(preset, &header);
+    if let Some(seen) = &report.rebuild {
+        let ms = |us: f64| us / 1_000.0;
+        let max_ms = max_rebuild_ms(seen.sessions * seen.holds_each);
+        table.add_row([
+            seen.sessions.to_string(),
+            seen.holds_each.to_string(),
+            seen.kills.to_string(),
+            format!("{:.0}", ms(seen.ready.p50_us)),
+            format!("{:.0}", ms(seen.rebuild.p50_us)),
+            format!("{:.0}", ms(seen.rebuild.max_us)),
+            format!("{:.0}", seen.leader_bytes),
+            format!("{:.0}", seen.gateway_bytes),
+            format!("{max_ms:.0} ms: {}", verdict(ms(seen.rebuild.p50_us) <= max_ms)),
+        ]);
+    }
+    align(table, &[8])
+}

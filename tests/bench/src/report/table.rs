@@ -59,6 +59,9 @@ fn sections(report: &Report, preset: &str) -> String {
     if report.latch_waiters.is_some() {
         add("Many who wait for a latch", primitives::latch_waiters(report, preset));
     }
+    if report.rebuild.is_some() {
+        add("The next leader of a lock table in memory", primitives::rebuild(report, preset));
+    }
     if report.neighbours.is_some() {
         add("A quiet tenant beside a loud one", noisy_neighbour(report, preset));
     }
