@@ -253,8 +253,11 @@ fn empty_report() -> TableReport {
     }
 }
 
-/// What the only part of a report says is held: request, path and token; and what waits, with its place.
-fn reported(ledger: &RequestTable) -> (Vec<(String, String, FencingToken)>, Vec<(String, Option<WaitId>)>) {
+/// What a report says is held: request, path and token.
+type ReportedClaims = Vec<(String, String, FencingToken)>;
+
+/// What the only part of a report says is held, and what waits, with its ticket.
+fn reported(ledger: &RequestTable) -> (ReportedClaims, Vec<(String, Option<WaitId>)>) {
     let mut parts = ledger.report(empty_report()).expect("it is small");
     let part = parts.pop().filter(|_| parts.is_empty()).expect("it has one part");
     let claims = part.granted.into_iter().flat_map(|request| {

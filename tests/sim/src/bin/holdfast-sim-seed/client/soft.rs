@@ -38,7 +38,7 @@ struct ClientPlace {
 const SOFT: ClientPlace =
     ClientPlace { namespace: SOFT_NAMESPACE, paths: &PATHS, transitions_ms: &TRANSITIONS_MS, is_opened: true };
 const ASKED: ClientPlace =
-    Locks { namespace: ASKED_NAMESPACE, paths: &ASKED_PATHS, transitions_ms: &[0], is_opened: false };
+    ClientPlace { namespace: ASKED_NAMESPACE, paths: &ASKED_PATHS, transitions_ms: &[0], is_opened: false };
 const MAX_CLAIMS: usize = 3;
 const MAX_REQUESTS: usize = 4;
 /// The shortest is the least that the namespace takes.
