@@ -85,7 +85,9 @@ impl State {
     fn find_conflicts(&self, taken: &Taken, at: Duration, findings: &mut Vec<String>) {
         for held in self.holds.iter().filter(|held| held.session != taken.session) {
             let counts = self.lives.get(&held.session).is_some_and(|life| life.holds_count_at(at));
-            let is_forced = || self.is_opened(&held.claim.path, held.asked_at, at);
+            // Either may have lost it: the news of a grant can come after the end of it.
+            let is_opened = |it: &Taken| self.is_opened(&it.claim.path, it.asked_at, at);
+            let is_forced = || is_opened(held) || is_opened(taken);
             if counts && conflict(&held.claim, &taken.claim) && !is_forced() {
                 findings.push(format!("[conflicting claims] {held:?} is held, and {taken:?} is granted at {at:?}"));
             }
