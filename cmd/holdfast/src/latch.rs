@@ -168,12 +168,14 @@ async fn list(settings: &Settings, prefix: Option<&str>) -> Result<()> {
         let page = call(list, async |request| settings.client.latches().list_latches(request).await).await?;
         Ok((page.latches, page.next_page_token))
     };
-    print_list(settings, ["LATCH", "STATUS", "DONE", "LEFT"], next_page, row, render::json::latch).await
+    print_list(settings, ["LATCH", "STATUS", "DONE", "WAITING", "LEFT"], next_page, row, render::json::latch).await
 }
 
-fn row(latch: &LatchMessage) -> [String; 4] {
+fn row(latch: &LatchMessage) -> [String; 5] {
     let done = format!("{} of {}", latch.done, latch.total);
-    [render::path(&latch.path), render::latch_status(latch).to_owned(), done, left(latch).unwrap_or_default()]
+    let waiters = latch.waiters.map(|waiters| waiters.to_string()).unwrap_or_default();
+    let (path, status) = (render::path(&latch.path), render::latch_status(latch).to_owned());
+    [path, status, done, waiters, left(latch).unwrap_or_default()]
 }
 
 fn text(latch: &LatchMessage) -> String {
@@ -181,6 +183,9 @@ fn text(latch: &LatchMessage) -> String {
     line += &format!(": {} of {} done", latch.done, latch.total);
     if let Some(left) = left(latch) {
         line += &format!(", {left} left");
+    }
+    if let Some(waiters) = latch.waiters.filter(|waiters| *waiters > 0) {
+        line += &format!(", {waiters} waiting");
     }
     line
 }

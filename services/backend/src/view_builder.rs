@@ -241,6 +241,7 @@ impl<'a> ViewBuilder<'a> {
             description: latch.description,
             metadata: latch.metadata,
             revision: latch.revision,
+            waiters: latch.waiters,
         }
     }
 

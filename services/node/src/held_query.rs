@@ -105,7 +105,10 @@ impl HeldQuery<'_> {
         }
         let answer = |term, clock_ms| {
             shard.machine.with_leader_state(term, |core, table| {
-                let reply = core.query(clock_ms, &question.query);
+                let mut reply = core.query(clock_ms, &question.query);
+                if let Ok(response) = &mut reply.outcome {
+                    table.questions.complete(&question.namespace, response);
+                }
                 let is_final = match &reply.outcome {
                     Ok(Response::Latch(latch)) => latch.status.is_final(),
                     Ok(Response::AtBarrier { answer, .. }) => answer.outcome.is_final(),

@@ -58,6 +58,13 @@ pub(crate) async fn evaluate(
                     table.complete_with_tables(core, query, &mut reply);
                     Some(reply.into())
                 }
+                Query::Latch(of_latch) => {
+                    let mut reply = pending.finish();
+                    if let Ok(response) = &mut reply.outcome {
+                        table.questions.complete(of_latch.namespace(), response);
+                    }
+                    Some(reply.into())
+                }
                 _ => Some(pending),
             }
         });

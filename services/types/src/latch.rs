@@ -227,4 +227,7 @@ pub struct LatchView {
     pub metadata: Metadata,
     /// The revision of its last change.
     pub revision: Revision,
+    /// How many replies about it its leader holds back now: of those who wait for it. Only a leader that answers a query
+    /// knows that.
+    pub waiters: Option<u64>,
 }

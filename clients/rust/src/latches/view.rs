@@ -59,6 +59,7 @@ pub enum LatchStatus {
 /// assert_eq!((shown.status, shown.done, shown.total), (LatchStatus::Active, 1, 3));
 /// assert_eq!((shown.id, shown.description.as_str()), (latch.id().unwrap(), "all reports"));
 /// assert!(shown.remaining.is_some());
+/// assert_eq!(shown.waiters, Some(0), "nobody waits for it");
 /// # Ok(())
 /// # }
 /// ```
@@ -76,6 +77,8 @@ pub struct LatchView {
     pub remaining: Option<Duration>,
     /// As given at its creation.
     pub description: String,
+    /// How many others wait for it now; `None` while a new leader does not know it yet.
+    pub waiters: Option<u64>,
 }
 
 impl From<v1::Latch> for LatchView {
@@ -93,6 +96,7 @@ impl From<v1::Latch> for LatchView {
             done: latch.done,
             remaining: latch.remaining_ms.map(Duration::from_millis),
             description: latch.description,
+            waiters: latch.waiters,
         }
     }
 }

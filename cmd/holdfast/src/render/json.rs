@@ -210,6 +210,7 @@ pub(crate) fn latch(latch: &v1::Latch) -> Value {
         "description": latch.description,
         "metadata": latch.metadata,
         "revision": latch.revision,
+        "waiters": latch.waiters,
     })
 }
 

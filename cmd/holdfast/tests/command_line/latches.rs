@@ -1,6 +1,6 @@
 //! Latches from the shell.
 
-use crate::support::{call, unique_name, value, values};
+use crate::support::{RunningCall, call, eventually, holdfast_at, server, unique_name, value, values};
 
 #[test]
 fn jobs_are_counted_once_and_a_wait_says_how_it_ended_by_its_status() {
@@ -16,9 +16,15 @@ fn jobs_are_counted_once_and_a_wait_says_how_it_ended_by_its_status() {
     let shown = call(&["latch", "get", &name]).stdout;
     assert!(shown.contains(&format!("{name} is ACTIVE: 1 of 2 done, ")), "{shown}");
     assert!(call(&["latch", "ls"]).stdout.lines().any(|line| line.starts_with(&name) && line.contains("1 of 2")));
+    let mut waiting = RunningCall::start(holdfast_at(server(), &["latch", "wait", &name]));
+    eventually("somebody waits", || value(&["latch", "get", &name])["waiters"] == 1);
+    let shown = call(&["latch", "get", &name]).stdout;
+    assert!(shown.ends_with(", 1 waiting\n"), "{shown}");
     value(&["latch", "done", &name, "--id", "invoices"]);
+    assert_eq!(waiting.read_line(), "COMPLETED");
     let waited = call(&["latch", "wait", &name]);
     assert_eq!((waited.code, waited.stdout.as_str()), (0, "COMPLETED\n"));
+    assert_eq!(value(&["latch", "get", &name])["waiters"], 0);
     assert!(values(&["latch", "ls", &name]).iter().all(|latch| latch["status"] == "COMPLETED"));
     value(&["latch", "rm", &name]);
     let gone = call(&["--output", "json", "latch", "wait", &name]);

@@ -114,6 +114,8 @@ pub struct LatchInfo {
     pub metadata: Metadata,
     /// The revision of its last change.
     pub revision: u64,
+    /// How many others wait for it now. Absent in the response to a change, and while a new leader does not know it yet.
+    pub waiters: Option<u64>,
 }
 
 /// The response of a creation.
@@ -238,12 +240,13 @@ mod tests {
             description: "d".into(),
             metadata: Metadata::new(),
             revision: 9,
+            waiters: Some(4),
         };
         let shown = serde_json::to_value(WaitForLatchAnswer { outcome: latch.status.into(), latch }).unwrap();
         let expected = json!({"outcome": "TIMED_OUT", "latch": {
             "namespace": "ns", "name": null, "path": ["a", "b"], "id": 7, "status": "ACTIVE", "total": 3, "done": 1,
             "ids": "INDEXED", "expires_at": "2023-11-14T22:13:20.123Z", "remaining_ms": 5, "finished_at": null,
-            "retain_ms": 60_000, "description": "d", "metadata": {}, "revision": 9,
+            "retain_ms": 60_000, "description": "d", "metadata": {}, "revision": 9, "waiters": 4,
         }});
         assert_eq!(shown, expected);
         assert_eq!(parse_latch_ids("NAMED"), Some(LatchIds::Named));

@@ -96,6 +96,7 @@ pub fn info(latch: LatchInfo) -> v1::Latch {
         description: latch.description,
         metadata: latch.metadata.into_iter().collect(),
         revision: latch.revision,
+        waiters: latch.waiters,
     }
 }
 

@@ -69,6 +69,7 @@ impl Latch {
             description: facts.description.clone(),
             metadata: facts.metadata.get(),
             revision: facts.revision,
+            waiters: None,
         }
     }
 

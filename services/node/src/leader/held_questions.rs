@@ -8,7 +8,7 @@ use holdfast_core::limit::{
     Limit, MAX_QUESTIONS_OF_LATCH, MAX_QUESTIONS_OF_NAMESPACE, MAX_QUESTIONS_OF_SHARD, QUESTIONS_OF_LATCH,
     QUESTIONS_OF_NAMESPACE, QUESTIONS_OF_SHARD,
 };
-use holdfast_core::{Kind, NamespaceRef, Path};
+use holdfast_core::{Kind, LatchView, NamespaceRef, Path, Response};
 use holdfast_mutations::{Mutation, is_enabled};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -90,6 +90,21 @@ impl HeldQuestions {
         Ok(HeldQuestion { settled, turns: Arc::clone(&of_namespace.turns), _counts: counts })
     }
 
+    /// Adds to a response to a query about latches how many replies about each are held back: one look-up for each.
+    pub(crate) fn complete(&self, namespace: &NamespaceRef, response: &mut Response) {
+        let of_namespace = self.namespaces.get(&NamespaceKey::of(namespace));
+        let held = |path: &Path| {
+            let sender = of_namespace.and_then(|of_namespace| of_namespace.things.get(&(Kind::Latch, path.clone())));
+            sender.map_or(0, watch::Sender::receiver_count) as u64
+        };
+        let show = |latch: &mut LatchView| latch.waiters = Some(held(&latch.path));
+        match response {
+            Response::Latch(latch) | Response::LatchJobs { latch, .. } => show(latch),
+            Response::Latches { latches, .. } => latches.iter_mut().for_each(show),
+            _ => {}
+        }
+    }
+
     /// Lets all replies about a latch or a barrier go.
     pub(super) fn settled(&mut self, namespace: &NamespaceRef, kind: Kind, path: &Path) {
         let key = NamespaceKey::of(namespace);
@@ -131,7 +146,7 @@ fn clones(count: &Arc<()>) -> u64 {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use holdfast_core::{AccountId, Incarnation};
+    use holdfast_core::{AccountId, Incarnation, LatchIds, LatchStatus, Metadata};
 
     use super::*;
 
@@ -141,6 +156,48 @@ mod tests {
 
     fn is_settled(question: &mut HeldQuestion) -> bool {
         question.settled().now_or_never().is_some()
+    }
+
+    fn latch(path: &str) -> LatchView {
+        LatchView {
+            path: Path::flat(path),
+            id: 1,
+            status: LatchStatus::Active,
+            total: 1,
+            done: 0,
+            ids: LatchIds::Named,
+            deadline_ms: 1,
+            finished_at_ms: None,
+            retain_ms: 60_000,
+            description: String::new(),
+            metadata: Metadata::new(),
+            revision: 1,
+            waiters: None,
+        }
+    }
+
+    #[test]
+    fn a_latch_shows_who_waits_for_it_now_and_for_nothing_else() {
+        let mut all = HeldQuestions::default();
+        let hold = |all: &mut HeldQuestions, account, kind, path| {
+            all.hold(&namespace(account), kind, &Path::flat(path)).unwrap()
+        };
+        let mut its: Vec<_> = (0..3).map(|_| hold(&mut all, 1, Kind::Latch, "a")).collect();
+        let _others = [hold(&mut all, 1, Kind::Barrier, "a"), hold(&mut all, 2, Kind::Latch, "a")];
+        let shown = |all: &HeldQuestions| {
+            let mut response = Response::Latches { latches: vec![latch("a"), latch("b")], more: false };
+            all.complete(&namespace(1), &mut response);
+            let Response::Latches { latches, .. } = response else { panic!("{response:?}") };
+            latches.iter().map(|latch| latch.waiters).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&all), [Some(3), Some(0)]);
+        its.pop();
+        assert_eq!(shown(&all), [Some(2), Some(0)], "one gave up");
+        let mut response = Response::Latch(latch("a"));
+        all.complete(&namespace(1), &mut response);
+        assert_eq!(response, Response::Latch(LatchView { waiters: Some(2), ..latch("a") }));
+        all.settled(&namespace(1), Kind::Latch, &Path::flat("a"));
+        assert_eq!(shown(&all), [Some(0), Some(0)], "it is settled");
     }
 
     #[test]

@@ -95,6 +95,40 @@ async fn all_who_wait_are_told_when_it_completes() {
 }
 
 #[tokio::test]
+async fn a_latch_says_how_many_wait_for_it_now() {
+    let rest = tenant_with_namespace().await;
+    let made = create(&rest, 1).await;
+    assert_eq!(made["waiters"], Value::Null, "a change does not say");
+    call(&rest, "create", json!({"name": "other", "total": 1})).await;
+    let waiters = async || call(&rest, "get", json!({"name": "l"})).await["latch"]["waiters"].clone();
+    assert_eq!(waiters().await, 0);
+    let waits: Vec<_> = (0..3)
+        .map(|_| {
+            let rest = rest.clone();
+            tokio::spawn(async move { call(&rest, "wait", json!({"name": "l", "wait_ms": WAIT_MS})).await })
+        })
+        .collect();
+    wait_until("three wait", async || waiters().await == 3).await;
+    let listed = rest.call("GET /v1/namespaces/ns/latches").await.ok();
+    let of_each: Vec<&Value> = listed["latches"].as_array().unwrap().iter().map(|latch| &latch["waiters"]).collect();
+    assert_eq!(of_each, [&json!(3), &json!(0)]);
+    let get = v1::GetLatchRequest { namespace: "ns".into(), name: Some("l".into()), ..Default::default() };
+    let mut latches = LatchesServiceClient::new(channel(&rest).await);
+    let shown = latches.get_latch(with_key(get, &rest.key)).await.unwrap().into_inner().latch.unwrap();
+    assert_eq!(shown.waiters, Some(3));
+    let looked = call(&rest, "wait", json!({"name": "l"})).await;
+    assert_eq!(looked["latch"]["waiters"], 3, "who only looks is none of them");
+    // Whoever gives up is not counted any more.
+    waits[0].abort();
+    wait_until("two wait", async || waiters().await == 2).await;
+    call(&rest, "count_down", json!({"name": "l", "ids": ["a"]})).await;
+    for wait in waits.into_iter().skip(1) {
+        assert_eq!(wait.await.unwrap()["outcome"], "COMPLETED");
+    }
+    assert_eq!(waiters().await, 0);
+}
+
+#[tokio::test]
 async fn a_latch_that_is_not_complete_in_time_expires_and_tells_so() {
     let rest = tenant_with_namespace().await;
     let latch = call(&rest, "create", json!({"name": "l", "total": 1, "expires_in_ms": 1_000})).await["latch"].clone();

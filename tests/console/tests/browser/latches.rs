@@ -1,4 +1,4 @@
-//! Latches: what is done, and when they are final.
+//! Latches: what is done, who waits, and when they are final.
 
 use holdfast_console_tests::{Page, create_tenant};
 use serde_json::json;
@@ -16,11 +16,13 @@ async fn a_latch_is_followed_from_its_creation_to_its_completion() {
     // Whoever waits has no place in a queue, and is told of the end that the page shows.
     let (waiting, wait) = (tenant.clone(), json!({"path": ["deploy", "v2"], "wait_ms": 300_000}));
     let told = tokio::spawn(async move { waiting.post(&format!("{latches}/wait"), wait).await });
+    page.wait_for_texts("tbody .waiters", &["1"]).await;
     for (id, status, done) in [("web", "ACTIVE", "1 of 2"), ("api", "COMPLETED", "2 of 2")] {
         tenant.post(&format!("{latches}/count_down"), json!({"path": ["deploy", "v2"], "ids": [id]})).await;
         page.wait_for_words("tbody tr", &[status, done, id]).await;
     }
     page.wait_until_gone("tbody .time-left").await;
+    page.wait_for_texts("tbody .waiters", &["0"]).await;
     assert_eq!(told.await.unwrap()["outcome"], "COMPLETED");
     assert!(page.was_not_reloaded().await, "nothing was loaded anew");
     page.close().await;

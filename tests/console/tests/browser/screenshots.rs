@@ -23,6 +23,8 @@ const TENANT_VIEWS: [(&str, &str, &str); 12] = [
     ("audit", "#/audit", "tbody tr"),
 ];
 const DETAIL_SELECTOR: &str = ".tree [data-key='[\"deploy\",\"checkout\"]']";
+/// How many wait for a latch.
+const LATCH_WAITERS: usize = 3;
 /// A lock whose conditions some await.
 const AWAITED_SELECTOR: &str = ".tree [data-key='[\"parcels\"]']";
 
@@ -78,8 +80,10 @@ async fn create_demo_data(tenant: &Tenant) {
     drop(tenant.enqueue_members("nightly", "databases", json!("db-1")).await);
     tenant.post("/namespaces/demo/latches/create", json!({"name": "release-42", "total": 3})).await;
     tenant.post("/namespaces/demo/latches/count_down", json!({"name": "release-42", "ids": ["web", "api"]})).await;
-    let (waiter, wait) = (tenant.clone(), json!({"name": "release-42", "wait_ms": 300_000}));
-    tokio::spawn(async move { waiter.post("/namespaces/demo/latches/wait", wait).await });
+    for _ in 0..LATCH_WAITERS {
+        let (waiter, wait) = (tenant.clone(), json!({"name": "release-42", "wait_ms": 300_000}));
+        tokio::spawn(async move { waiter.post("/namespaces/demo/latches/wait", wait).await });
+    }
     for process_id in ["solver-1", "solver-2", "solver-3"] {
         let arrival = json!({"name": "rounds", "process_id": process_id, "parties": 4, "ttl_ms": 600_000});
         tenant.post("/namespaces/demo/barriers/arrive", arrival).await;
@@ -109,6 +113,9 @@ async fn pictures_of_every_view_with_live_data() {
         page.wait_for(sight).await;
         if address.starts_with("#/ns/") {
             page.wait_for_words(".top [role=status]", &["Live"]).await;
+        }
+        if name == "latches" {
+            page.wait_for_texts("tbody .waiters", &[&LATCH_WAITERS.to_string()]).await;
         }
         take_screenshot(&page, name).await;
     }

@@ -1,4 +1,4 @@
-// Latches of a namespace: what is done of each, and how long it has for the rest.
+// Latches of a namespace: what is done of each, how many wait for it, and how long it has for the rest.
 
 import { call, list } from "/console/api.js";
 import { el, setText, table } from "/console/dom.js";
@@ -49,6 +49,12 @@ export function open({ route, live }) {
         label: "What is done",
         state: (latch) => [latch.jobs, latch.done],
         cell: (latch) => latch.jobs.length > 0 && jobsOf(latch),
+      },
+      {
+        label: "Waiting",
+        right: true,
+        state: (latch) => latch.waiters,
+        cell: (latch) => latch.waiters !== null && el("span", { class: "number waiters", text: number(latch.waiters) }),
       },
       {
         label: "Time left",

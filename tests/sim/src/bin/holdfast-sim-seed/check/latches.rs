@@ -97,6 +97,7 @@ mod tests {
             description: String::new(),
             metadata: Metadata::new(),
             revision: id,
+            waiters: None,
         }
     }
 
