@@ -72,7 +72,7 @@ impl<'a> ViewBuilder<'a> {
 
     pub(crate) fn permits_acquired(
         &self,
-        outcome: AcquireOutcome,
+        (outcome, asked): (AcquireOutcome, Option<Box<ReleaseRequest>>),
         semaphore: SemaphoreView,
         holders: Vec<PermitHolderView>,
     ) -> AcquirePermitsAnswer {
@@ -81,18 +81,26 @@ impl<'a> ViewBuilder<'a> {
             success: fencing_token.is_some(),
             fencing_token,
             reason,
+            release_requested: asked.map(|request| self.release_request(*request)),
             semaphore: self.semaphore(semaphore),
         }
     }
 
     pub(crate) fn members_taken(
         &self,
-        (outcome, members): (AcquireOutcome, Vec<String>),
+        (outcome, members, asked): (AcquireOutcome, Vec<String>, Option<Box<ReleaseRequest>>),
         pool: PoolView,
         holders: Vec<PermitHolderView>,
     ) -> TakeMembersAnswer {
         let (fencing_token, reason) = self.permit_outcome(outcome, holders);
-        TakeMembersAnswer { success: fencing_token.is_some(), fencing_token, members, reason, pool: self.pool(pool) }
+        TakeMembersAnswer {
+            success: fencing_token.is_some(),
+            fencing_token,
+            members,
+            reason,
+            release_requested: asked.map(|request| self.release_request(*request)),
+            pool: self.pool(pool),
+        }
     }
 
     /// Returns the token of a request that was granted, or why it was not.

@@ -6,8 +6,9 @@ use super::{
     Account, AccountChange, AcquireOutcome, ApiKey, ArrivalView, AskedHolds, AskedView, AuditRecord, AwaitRecord,
     AwaitView, BarrierAnswer, BarrierView, CommandError, ConditionView, Durability, EndedGeneration, Event,
     FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage,
-    PermitHolderView, PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReportedPermits, Revision,
-    SemaphoreView, SessionNumber, SessionView, StateBytes, TableEpoch, TableState, UsageTotals, WaitView, Woken,
+    PermitHolderView, PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReleaseRequest, ReportedPermits,
+    Revision, SemaphoreView, SessionNumber, SessionView, StateBytes, TableEpoch, TableState, UsageTotals, WaitView,
+    Woken,
 };
 
 /// The response to a command or query.
@@ -250,6 +251,8 @@ pub enum Response {
         /// Unless it was granted, the holder of the member that it names and those with most permits, at most
         /// [`MAX_HOLDERS_IN_REFUSAL`](super::MAX_HOLDERS_IN_REFUSAL).
         holders: Vec<PermitHolderView>,
+        /// If the request extended a hold: the latest request to release it.
+        release_requested: Option<Box<ReleaseRequest>>,
     },
     /// The outcome of a release of permits.
     PermitsReleased {

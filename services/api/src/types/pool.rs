@@ -4,7 +4,7 @@ use holdfast_types::{FencingToken, Metadata};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{OwnerFields, PageRequest, PermitHolderInfo, ReasonInfo, ThingName};
+use super::{OwnerFields, PageRequest, PermitHolderInfo, ReasonInfo, ReleaseRequestInfo, ThingName};
 use crate::Timestamp;
 
 /// The configuration of a pool. All values are absolute.
@@ -174,6 +174,9 @@ pub struct TakeMembersAnswer {
     /// The reason, when refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonInfo>,
+    /// The latest request to release the hold, if this extended one that somebody asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_requested: Option<ReleaseRequestInfo>,
     /// The pool as it now is.
     pub pool: PoolInfo,
 }

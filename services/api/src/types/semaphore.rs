@@ -150,6 +150,9 @@ pub struct AcquirePermitsAnswer {
     /// The reason, when refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonInfo>,
+    /// The latest request to release the hold, if this extended one that somebody asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_requested: Option<ReleaseRequestInfo>,
     /// The semaphore as it now is.
     pub semaphore: SemaphoreInfo,
 }
@@ -232,7 +235,9 @@ mod tests {
             cycle: Vec::new(),
             holders: vec![holder],
         };
-        let answer = AcquirePermitsAnswer { success: false, fencing_token: None, reason: Some(reason), semaphore };
+        let (success, fencing_token, release_requested) = (false, None, None);
+        let answer =
+            AcquirePermitsAnswer { success, fencing_token, reason: Some(reason), release_requested, semaphore };
         let expected = json!({
             "success": false,
             "reason": {"code": "EXHAUSTED", "blockers": [], "queue_position": null, "holders": [{

@@ -113,8 +113,9 @@ impl Service {
         )?;
         let (reply, shown) = self.request_permits(caller, context, &checked).await?;
         expect_answer!(reply.outcome?,
-            Response::PermitsAcquired { outcome, members, view: PermitsView::Pool(pool), holders }
-                => shown.members_taken((outcome, members), pool, holders))
+            Response::PermitsAcquired {
+                outcome, members, view: PermitsView::Pool(pool), holders, release_requested
+            } => shown.members_taken((outcome, members, release_requested), pool, holders))
     }
 
     /// Returns a hold or some of its members, or ends the wait for it; a call of an owner without it changes nothing.

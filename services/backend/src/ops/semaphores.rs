@@ -77,8 +77,9 @@ impl Service {
         )?;
         let (reply, shown) = self.request_permits(caller, context, &checked).await?;
         expect_answer!(reply.outcome?,
-            Response::PermitsAcquired { outcome, view: PermitsView::Semaphore(semaphore), holders, .. }
-                => shown.permits_acquired(outcome, semaphore, holders))
+            Response::PermitsAcquired {
+                outcome, view: PermitsView::Semaphore(semaphore), holders, release_requested, ..
+            } => shown.permits_acquired((outcome, release_requested), semaphore, holders))
     }
 
     /// Releases one hold, or ends the wait for it; a call of an owner without it changes nothing. The rate limit never

@@ -69,14 +69,15 @@ impl PermitTable {
         Ok(self.acquired(kit, (&*name, &request.wanted), outcome))
     }
 
-    /// Builds the response, with holders unless it was granted.
+    /// Builds the response, with holders unless it was granted. A hold that was extended may have been asked for.
     fn acquired(&self, kit: &Kit<'_>, (name, wanted): (&Name, &Wanted), outcome: AcquireOutcome) -> Response {
         let held = outcome.fencing_token().and_then(|token| self.hold(name, token));
         let members = held.map_or_else(Vec::new, |hold| hold.members().iter().map(ToString::to_string).collect());
         let (shows, view) = (kit.with_views && outcome.fencing_token().is_none(), self.view(kit, name));
         let of = (name, wanted);
         let holders = if shows { self.holders_before(of, codec::size(&view), kit.sight) } else { Vec::new() };
-        Response::PermitsAcquired { outcome, members, view, holders }
+        let release_requested = held.filter(|_| kit.with_views).and_then(|hold| hold.asks.view()).map(Box::new);
+        Response::PermitsAcquired { outcome, members, view, holders, release_requested }
     }
 
     /// Checks a request for something that there is: whether it may still change, and is the same.

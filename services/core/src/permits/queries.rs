@@ -142,7 +142,7 @@ impl PermitTable {
         let view = self.view_at(key.name.kind, &key.name.path, now);
         let of = (&*key.name, &waiting.wanted);
         let (holders, members) = (self.holders_before(of, codec::size(&view), sight), Vec::new());
-        Ok(Response::PermitsAcquired { outcome, members, view, holders })
+        Ok(Response::PermitsAcquired { outcome, members, view, holders, release_requested: None })
     }
 
     /// Returns how many requests are before one, up to a limit.

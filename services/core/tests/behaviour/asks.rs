@@ -1,9 +1,9 @@
 //! Requests to release what somebody holds: who is asked, what is kept of it, and what force ends.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, AskRelease, AskedHold, AskedHolds, CommandError, Effect, EventKind, FencingToken, Kind,
-    Kinds, Limits, LockInfo, LocksCommand, MAX_ASKED, Mode, Path, Query, Reason, ReleaseRequest, ReleaseTarget,
-    ReportedHold, Response, RevokedReason, Rules,
+    Acquire, AcquireOutcome, AcquirePermits, AskRelease, AskedHold, AskedHolds, CommandError, Effect, EventKind,
+    FencingToken, Kind, Kinds, Limits, LockInfo, LocksCommand, MAX_ASKED, Mode, Path, PermitCommand, Query, Reason,
+    ReleaseRequest, ReleaseTarget, ReportedHold, Response, RevokedReason, Rules,
 };
 
 use crate::primitives::{acquire, permits};
@@ -40,6 +40,14 @@ fn run_ask(shard: &mut Shard, ask: AskRelease) -> (u64, bool) {
     match shard.run(LocksCommand::AskRelease(ask)) {
         Ok(Response::ReleaseAsked { asked, truncated, .. }) => (asked, truncated),
         other => panic!("not an answer to a request: {other:?}"),
+    }
+}
+
+/// What the answer to a repeat of a request for permits says of requests to release the hold.
+fn asked_of_extension(shard: &mut Shard, request: AcquirePermits) -> Option<ReleaseRequest> {
+    match shard.run(LocksCommand::Permit(PermitCommand::Acquire(request))) {
+        Ok(Response::PermitsAcquired { release_requested, .. }) => release_requested.map(|request| *request),
+        other => panic!("not an answer to an extension: {other:?}"),
     }
 }
 
@@ -247,9 +255,12 @@ fn holders_of_a_semaphore_are_asked_and_forced() {
     let asks_for = |ask: AskRelease, path: &str| AskRelease { kind: Kind::Semaphore, path: Path::flat(path), ..ask };
     let unknown = shard.run(LocksCommand::AskRelease(asks_for(polite("", 1), "t")));
     assert!(matches!(unknown, Err(CommandError::PrimitiveNotFound { .. })), "{unknown:?}");
+    let extension = || permits(session_owner("se_1"), "r", 1);
+    assert_eq!(asked_of_extension(&mut shard, extension()), None);
     shard.core.take_effects();
     assert_eq!(run_ask(&mut shard, asks_for(polite("", 1), "s")), (1, false));
     let told = sessions_told(&mut shard);
+    assert_eq!(asked_of_extension(&mut shard, extension()), Some(told[0].1.request.clone()));
     let hold = AskedHold { path: Path::flat("s"), fencing_token, request_id: Some("r".into()) };
     assert_eq!((told.len(), &told[0].1.holds), (1, &vec![hold]));
     assert_eq!(run_ask(&mut shard, asks_for(force("", 2, 500), "s")), (1, false));

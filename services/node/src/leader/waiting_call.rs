@@ -255,8 +255,14 @@ pub(super) fn resolution_of(effect: &Effect) -> Option<(&AcquireOutcome, Respons
             Some((outcome, Response::Acquired { outcome: outcome.clone(), locks: locks.clone() }))
         }
         Effect::PermitsResolved { outcome, members, view, .. } => {
-            let (members, view, holders) = (members.clone(), view.clone(), Vec::new());
-            Some((outcome, Response::PermitsAcquired { outcome: outcome.clone(), members, view, holders }))
+            let response = Response::PermitsAcquired {
+                outcome: outcome.clone(),
+                members: members.clone(),
+                view: view.clone(),
+                holders: Vec::new(),
+                release_requested: None,
+            };
+            Some((outcome, response))
         }
         Effect::AwaitResolved { outcome, woken, lock, .. } => {
             let locks = vec![lock.as_ref().clone()];

@@ -2,6 +2,8 @@
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::locks_service_client::LocksServiceClient;
+use holdfast_proto::v1::pools_service_client::PoolsServiceClient;
+use holdfast_proto::v1::semaphores_service_client::SemaphoresServiceClient;
 use serde_json::{Value, json};
 
 use crate::support::frontends::grpc::{channel, with_key};
@@ -126,6 +128,58 @@ async fn holders_of_permits_and_members_are_asked() {
     assert_eq!(rest.json("POST /v1/namespaces/ns/pools/ask-release", free).await.ok()["asked"], 0);
     let unknown = rest.json("POST /v1/namespaces/ns/pools/ask-release", json!({"name": "z"})).await;
     assert_eq!(unknown.status, 404);
+}
+
+#[tokio::test]
+async fn who_has_permits_or_members_without_a_connection_learns_of_it_with_the_next_extension() {
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
+    let rest = &tenant.rest;
+    let call = async |verb: &str, body: Value| rest.json(&format!("POST /v1/namespaces/ns/{verb}"), body).await.ok();
+    call("pools/configure", json!({"name": "x", "members": [{"name": "m"}]})).await;
+    for (kind, verb, more) in [("semaphores", "acquire", json!({"permits": 2})), ("pools", "take", json!({}))] {
+        let mut body = json!({"name": "x", "process_id": "p", "request_id": "r", "ttl_ms": 60_000});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let acquire = async || call(&format!("{kind}/{verb}"), body.clone()).await;
+        let granted = acquire().await;
+        assert_eq!((&granted["success"], &granted["release_requested"]), (&json!(true), &Value::Null), "{granted}");
+        let ask = json!({"name": "x", "reason": "why", "within_ms": 60_000});
+        assert_eq!(call(&format!("{kind}/ask-release"), ask).await["asked"], 1);
+        let extended = acquire().await;
+        assert_eq!(extended["fencing_token"], granted["fencing_token"]);
+        let request = without_key(extended["release_requested"].clone(), rest);
+        assert_eq!((&request["reason"], &request["force"]), (&json!("why"), &json!(false)), "{request}");
+        assert!(request["remaining_ms"].as_u64().unwrap() <= 60_000, "{request}");
+        let release = json!({"name": "x", "process_id": "p", "request_id": "r"});
+        assert_eq!(call(&format!("{kind}/release"), release).await["released"], true);
+        assert_eq!(acquire().await["release_requested"], Value::Null, "another hold");
+    }
+    let mut semaphores = SemaphoresServiceClient::new(channel(rest).await);
+    let ask = json!({"name": "x", "reason": "again"});
+    assert_eq!(call("semaphores/ask-release", ask).await["asked"], 1);
+    let acquire = v1::AcquirePermitsRequest {
+        namespace: "ns".into(),
+        name: Some("x".into()),
+        process_id: Some("p".into()),
+        request_id: "r".into(),
+        ttl_ms: Some(60_000),
+        ..Default::default()
+    };
+    let extended = semaphores.acquire_permits(with_key(acquire, &rest.key)).await.unwrap().into_inner();
+    assert_eq!(extended.release_requested.unwrap().reason, "again");
+    let mut pools = PoolsServiceClient::new(channel(rest).await);
+    let ask = json!({"name": "x", "reason": "again"});
+    assert_eq!(call("pools/ask-release", ask).await["asked"], 1);
+    let take = v1::TakeMembersRequest {
+        namespace: "ns".into(),
+        name: Some("x".into()),
+        process_id: Some("p".into()),
+        request_id: "r".into(),
+        ttl_ms: Some(60_000),
+        ..Default::default()
+    };
+    let extended = pools.take_members(with_key(take, &rest.key)).await.unwrap().into_inner();
+    assert_eq!(extended.release_requested.unwrap().reason, "again");
 }
 
 #[tokio::test]
