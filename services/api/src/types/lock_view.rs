@@ -226,7 +226,7 @@ pub fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-fn mode_as_name<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn mode_as_name<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(mode_name(*mode))
 }
 

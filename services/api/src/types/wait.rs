@@ -1,8 +1,10 @@
 //! Waiting requests.
 
+use holdfast_types::Mode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::lock_view::mode_as_name;
 use super::{ModeName, PageRequest, ReasonInfo};
 use crate::Timestamp;
 
@@ -72,6 +74,7 @@ pub struct ResourceInfo {
     /// Segments from the root.
     pub path: Vec<String>,
     /// The mode.
+    #[serde(serialize_with = "mode_as_name")]
     #[schema(value_type = ModeName)]
-    pub mode: &'static str,
+    pub mode: Mode,
 }

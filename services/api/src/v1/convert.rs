@@ -188,17 +188,21 @@ pub fn lock(info: Lock) -> v1::Lock {
     }
 }
 
-/// Converts a hold.
-pub fn holder(holder: Holder) -> v1::Holder {
-    let mode = match holder.mode {
+/// Converts a mode.
+pub fn mode(mode: Mode) -> v1::Mode {
+    match mode {
         Mode::Read => v1::Mode::Read,
         Mode::Write => v1::Mode::Write,
-    };
+    }
+}
+
+/// Converts a hold.
+pub fn holder(holder: Holder) -> v1::Holder {
     v1::Holder {
         process_id: holder.process_id,
         session_id: holder.session_id,
         holder: holder.holder,
-        mode: mode.into(),
+        mode: mode(holder.mode).into(),
         fencing_token: holder.fencing_token,
         locked_at: Some(instant(holder.locked_at)),
         expires_at: holder.expires_at.map(instant),

@@ -12,3 +12,4 @@ pub mod semaphores;
 pub mod session_messages;
 pub mod things;
 pub mod usage;
+pub mod waits;

@@ -1,10 +1,8 @@
 //! Waiting requests and their blockers.
 
-use holdfast_api::{
-    ApiResult, ListWaits, Page, ReasonInfo, ResourceInfo, Timestamp, WaitInfo, mode_name, page_token, validate,
-};
+use holdfast_api::{ApiResult, ListWaits, Page, ReasonInfo, ResourceInfo, Timestamp, WaitInfo, page_token, validate};
 use holdfast_types::{
-    AwaitView, ConditionQuery, Kind, Kinds, Mode, NamespaceRef, PermitQuery, PermitWaitView, Query, QueuedRequestView,
+    AwaitView, ConditionQuery, Kind, Kinds, NamespaceRef, PermitQuery, PermitWaitView, Query, QueuedRequestView,
     Reason, Response, Scopes, WaitId,
 };
 
@@ -133,13 +131,13 @@ fn lock_wait(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
     let QueuedRequestView { wait, process_id, since_ms, not_granted } = queued;
     let (session_id, holder) = session_of(wait.owner);
     let (remaining_ms, expires_at) = shown.time_left(wait.ends_at_ms);
-    let resource = |path, mode: Mode| ResourceInfo { path, mode: mode_name(mode) };
+    let claims = wait.claims.into_iter();
     WaitInfo {
         process_id,
         session_id,
         holder,
         request_id: wait.request_id,
-        resources: wait.claims.into_iter().map(|claim| resource(claim.path.0, claim.mode)).collect(),
+        resources: claims.map(|claim| ResourceInfo { path: claim.path.0, mode: claim.mode }).collect(),
         upgrade: wait.upgrade,
         waiting_since: Timestamp(since_ms),
         expires_at,

@@ -1,6 +1,6 @@
 //! `LocksService`.
 
-use holdfast_api::v1::{asks, conditions, convert, lock_requests, things};
+use holdfast_api::v1::{asks, conditions, convert, lock_requests, things, waits};
 use holdfast_api::{ListLocks, ResetAnswer};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
@@ -115,6 +115,15 @@ impl v1::locks_service_server::LocksService for GrpcServices {
         let page = self.service.list_conditions(&caller, &context, request).await.map_err(status)?;
         Ok(Response::new(v1::ListConditionsResponse {
             conditions: page.items.into_iter().map(conditions::info).collect(),
+            next_page_token: page.next_page_token.unwrap_or_default(),
+        }))
+    }
+
+    async fn list_waits(&self, request: Request<v1::ListWaitsRequest>) -> RpcResult<v1::ListWaitsResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let page = self.service.list_waits(&caller, &context, waits::list(message)).await.map_err(status)?;
+        Ok(Response::new(v1::ListWaitsResponse {
+            waits: page.items.into_iter().map(waits::info).collect(),
             next_page_token: page.next_page_token.unwrap_or_default(),
         }))
     }

@@ -52,6 +52,7 @@ mod tests {
             "/holdfast.v1.NamespacesService/ListNamespaces",
             "/holdfast.v1.LocksService/AcquireLock",
             "/holdfast.v1.LocksService/Await",
+            "/holdfast.v1.LocksService/ListWaits",
             "/holdfast.v1.LatchesService/WaitForLatch",
             "/holdfast.v1.PoolsService/TakeMembers",
             "/holdfast.v1.SemaphoresService/AcquirePermits",
