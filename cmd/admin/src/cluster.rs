@@ -10,7 +10,7 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::Args;
 use holdfast_auth::{ClusterSecret, ServiceSigner, read_secret_file};
 use holdfast_cluster::{ClusterConfig, Node};
-use holdfast_operator::output;
+use holdfast_operator::{ClusterFiles, output};
 use holdfast_routing::{AdminClient, AdminError, Dialer, TcpDialer, TlsDialer};
 use holdfast_runtime::ClusterTlsArgs;
 
@@ -20,26 +20,11 @@ use crate::files;
 const TLS_HINT: &str = "\nIf the nodes use TLS, give --cluster-tls-cert-file, --cluster-tls-key-file and \
                         --cluster-tls-ca-file";
 
-/// Flags that select the cluster and authenticate to its nodes.
+/// Flags that select the cluster and authenticate to its nodes, over TLS or not.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// A config of the cluster, to find its nodes. The nodes return the latest one; each change is also written to this
-    /// file, for processes that start later.
-    #[arg(
-        long,
-        env = "HOLDFAST_CLUSTER_CONFIG",
-        default_value = "data/cluster/cluster_config.json",
-        value_name = "FILE"
-    )]
-    cluster_config: PathBuf,
-    /// File with the cluster secret.
-    #[arg(
-        long,
-        env = "HOLDFAST_CLUSTER_SECRET_FILE",
-        default_value = "data/cluster/cluster.secret",
-        value_name = "FILE"
-    )]
-    cluster_secret_file: PathBuf,
+    #[command(flatten)]
+    files: ClusterFiles,
     #[command(flatten)]
     cluster_tls: ClusterTlsArgs,
 }
@@ -57,14 +42,14 @@ pub(crate) struct Cluster {
 impl ClusterArgs {
     /// Reads the cluster secret.
     pub(crate) fn secret(&self) -> Result<ClusterSecret> {
-        let file = read_secret_file(&self.cluster_secret_file)?;
-        let secret = ClusterSecret::from_hex(file.secret.expose());
-        secret.with_context(|| format!("--cluster-secret-file {}", self.cluster_secret_file.display()))
+        let path = &self.files.cluster_secret_file;
+        let secret = ClusterSecret::from_hex(read_secret_file(path)?.secret.expose());
+        secret.with_context(|| format!("--cluster-secret-file {}", path.display()))
     }
 
     /// Connects to the nodes and reads their latest config.
     pub(crate) async fn connect(&self) -> Result<Cluster> {
-        let config = ClusterConfig::load(&self.cluster_config)?;
+        let config = ClusterConfig::load(&self.files.cluster_config)?;
         let signer = ServiceSigner::new(&self.secret()?, "admin");
         let tls = self.cluster_tls.load_client()?;
         let is_encrypted = tls.is_some();
@@ -73,7 +58,8 @@ impl ClusterArgs {
             None => Arc::new(TcpDialer),
         };
         let operations = AdminClient::new(signer, dialer);
-        let mut cluster = Cluster { operations, config, file: self.cluster_config.clone(), is_encrypted };
+        let file = self.files.cluster_config.clone();
+        let mut cluster = Cluster { operations, config, file, is_encrypted };
         cluster.refresh_config().await?;
         Ok(cluster)
     }

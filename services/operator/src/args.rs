@@ -1,4 +1,4 @@
-//! The flags of the service: its address, the operator token, and the form of results.
+//! The flags of the service: its address, the operator token, the files of its cluster, and the form of results.
 
 use std::path::PathBuf;
 
@@ -25,6 +25,29 @@ pub struct ServiceArgs {
     /// Form of the results: text for people, or one JSON value a line for programs. Some subcommands have only one.
     #[arg(long, env = "HOLDFAST_OUTPUT", value_enum, default_value_t = Format::Text, global = true)]
     pub output: Format,
+}
+
+/// Flags that select a cluster and authenticate to its nodes, for subcommands that call these, or have another program
+/// do so.
+#[derive(Debug, Args)]
+pub struct ClusterFiles {
+    /// A config of the cluster, to find its nodes. The nodes return the latest one; each change is also written to this
+    /// file, for processes that start later.
+    #[arg(
+        long,
+        env = "HOLDFAST_CLUSTER_CONFIG",
+        default_value = "data/cluster/cluster_config.json",
+        value_name = "FILE"
+    )]
+    pub cluster_config: PathBuf,
+    /// File with the cluster secret.
+    #[arg(
+        long,
+        env = "HOLDFAST_CLUSTER_SECRET_FILE",
+        default_value = "data/cluster/cluster.secret",
+        value_name = "FILE"
+    )]
+    pub cluster_secret_file: PathBuf,
 }
 
 impl ServiceArgs {

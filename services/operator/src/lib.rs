@@ -1,4 +1,5 @@
-//! What the command-line programs `holdfast-admin` and `dev` share: REST calls with the operator token, and output.
+//! What the command-line programs `holdfast-admin` and `dev` share: REST calls with the operator token, flags,
+//! and output.
 //!
 //! Invariant: results go to standard output and everything else to standard error; a call is repeated only if repeating
 //! it is safe.
@@ -14,4 +15,4 @@ pub mod output;
 pub mod status;
 
 pub use account_id::{AccountId, MalformedAccountId};
-pub use args::{ServiceArgs, assert_flags_documented};
+pub use args::{ClusterFiles, ServiceArgs, assert_flags_documented};

@@ -1,12 +1,12 @@
 //! Locks in the memory of a leader, and what becomes of them when another node leads.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use holdfast_cluster::{Application, shard_key};
+use holdfast_operator::ClusterFiles;
 use holdfast_operator::api::text_field;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -24,27 +24,13 @@ const SESSION_TTL_MS: u64 = 60_000;
 const REBUILD_TIMEOUT: Duration = Duration::from_secs(60);
 const ADMIN_PROGRAM: &str = "holdfast-admin";
 
-/// Flags of the scenario.
+/// Flags of the scenario, and of holdfast-admin, which moves the leader.
 #[derive(Debug, Args)]
 pub(crate) struct RebuildArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// The config of the cluster, for holdfast-admin, which moves the leader.
-    #[arg(
-        long,
-        env = "HOLDFAST_CLUSTER_CONFIG",
-        default_value = "data/cluster/cluster_config.json",
-        value_name = "FILE"
-    )]
-    cluster_config: PathBuf,
-    /// File with the cluster secret, for holdfast-admin.
-    #[arg(
-        long,
-        env = "HOLDFAST_CLUSTER_SECRET_FILE",
-        default_value = "data/cluster/cluster.secret",
-        value_name = "FILE"
-    )]
-    cluster_secret_file: PathBuf,
+    #[command(flatten)]
+    cluster: ClusterFiles,
 }
 
 /// A worker with a session.
@@ -223,8 +209,8 @@ async fn transfer_leadership(stage: &ScenarioRunner, args: &RebuildArgs, shard: 
     let words = ["leader", "transfer", "--shard", shard, "--to", node];
     stage.print_message(&format!("{ADMIN_PROGRAM} {}", words.join(" ")), &Value::Null)?;
     let mut command = Command::new(&program);
-    command.args(words).arg("--cluster-config").arg(&args.cluster_config);
-    command.arg("--cluster-secret-file").arg(&args.cluster_secret_file).stdin(Stdio::null()).kill_on_drop(true);
+    command.args(words).arg("--cluster-config").arg(&args.cluster.cluster_config);
+    command.arg("--cluster-secret-file").arg(&args.cluster.cluster_secret_file).stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await.with_context(|| format!("{} can't be started", program.display()))?;
     let problem = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{ADMIN_PROGRAM}: {}", problem.trim());
