@@ -13,20 +13,11 @@ use holdfast_types::{Kind, LocksCommand, Metadata, Mode, Path, ReportedHold, Rep
 use super::call_limits_tests::limited_tenant;
 use super::core_node::{TestGateway, context};
 use super::tests::demo_tenant;
-use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
+use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender, test_lock};
 use crate::*;
 
 fn lock_named(request_id: &str) -> Lock {
-    Lock {
-        request_id: request_id.to_owned(),
-        resources: vec![Resource { path: vec![request_id.to_owned()], mode: Mode::Write }],
-        holder: None,
-        transition_ms: 0,
-        at_least_ms: 0,
-        metadata: Metadata::new(),
-        allow_upgrade: false,
-        only_try: false,
-    }
+    test_lock::lock(request_id, &[request_id], Mode::Write)
 }
 
 /// A client and its connection.

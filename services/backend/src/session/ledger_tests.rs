@@ -2,20 +2,10 @@ use holdfast_api::Resource;
 use holdfast_types::{AccountId, Incarnation, LockState, Metadata, NamespaceRef, Phase, TableReport};
 
 use super::*;
+use crate::session::test_lock;
 
 fn lock(request_id: &str, paths: &[&str], mode: Mode) -> Arc<Lock> {
-    let resources = paths.iter().map(|path| Resource { path: vec![(*path).to_owned()], mode }).collect();
-    let request_id = request_id.to_owned();
-    Arc::new(Lock {
-        request_id,
-        resources,
-        holder: None,
-        transition_ms: 0,
-        at_least_ms: 0,
-        metadata: Metadata::new(),
-        allow_upgrade: false,
-        only_try: false,
-    })
+    Arc::new(test_lock::lock(request_id, paths, mode))
 }
 
 fn held_by(session_id: &str, mode: Mode, token: FencingToken) -> HolderView {

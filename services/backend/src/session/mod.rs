@@ -39,6 +39,8 @@ mod rare_events;
 mod replies;
 mod reports;
 mod request_table;
+#[cfg(test)]
+pub(crate) mod test_lock;
 mod unplaced;
 mod updates;
 

@@ -144,25 +144,14 @@ pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Cla
 
 #[cfg(test)]
 mod tests {
-    use holdfast_api::Resource;
     use holdfast_api::session_message::{LockInfo, Release};
-    use holdfast_types::{Metadata, Mode};
+    use holdfast_types::Mode;
 
     use super::*;
+    use crate::session::test_lock;
 
     fn lock() -> Lock {
-        let resources = vec![Resource { path: vec!["x".to_owned()], mode: Mode::Write }];
-        let request_id = "a".to_owned();
-        Lock {
-            request_id,
-            resources,
-            holder: None,
-            transition_ms: 0,
-            at_least_ms: 0,
-            metadata: Metadata::new(),
-            allow_upgrade: false,
-            only_try: false,
-        }
+        test_lock::lock("a", &["x"], Mode::Write)
     }
 
     #[test]
