@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use crate::{MAX_PAGE_BYTES, MAX_PAGE_SIZE, codec};
 
+/// Visits for one page. It may end then with fewer rows than fit, or with none.
+const VISITS_PER_PAGE: usize = 4_096;
+
 /// The used and the maximum size of a page.
 pub(crate) struct PageBudget {
     rows: usize,
@@ -59,4 +62,33 @@ pub(crate) fn collect<R, T: Serialize>(
         page.push(shown);
     }
     (page, false)
+}
+
+/// As [`collect`], of rows that are not all shown: the others are skipped. Returns the last row that was
+/// visited if more may follow. A page ends after so many visits that it costs at most a slice, even if it is empty.
+pub(crate) fn collect_shown<R: Clone, T: Serialize>(
+    rows: impl Iterator<Item = R>,
+    limit: u32,
+    is_shown: impl Fn(&R) -> bool,
+    mut show: impl FnMut(R) -> T,
+) -> (Vec<T>, Option<R>) {
+    let mut budget = PageBudget::of(limit);
+    let (mut page, mut last) = (Vec::new(), None);
+    for (visits, row) in rows.enumerate() {
+        if visits >= VISITS_PER_PAGE {
+            return (page, last);
+        }
+        if is_shown(&row) {
+            if budget.is_full() {
+                return (page, last);
+            }
+            let shown = show(row.clone());
+            if !budget.try_take(codec::size(&shown)) {
+                return (page, last);
+            }
+            page.push(shown);
+        }
+        last = Some(row);
+    }
+    (page, None)
 }

@@ -65,8 +65,8 @@ pub enum Response {
     Locks {
         /// The page.
         locks: Vec<LockView>,
-        /// Whether more follow.
-        more: bool,
+        /// More may follow after this path, even if the page is empty.
+        next: Option<Path>,
     },
     /// Whether the token is current, and the lock.
     Checked {
@@ -343,8 +343,8 @@ pub enum Response {
     Barriers {
         /// The page.
         barriers: Vec<BarrierView>,
-        /// Whether more follow.
-        more: bool,
+        /// More may follow after this path, even if the page is empty.
+        next: Option<Path>,
     },
     /// The outcome of an await.
     Awaited {
@@ -372,8 +372,8 @@ pub enum Response {
     Conditions {
         /// The page.
         conditions: Vec<ConditionView>,
-        /// Whether more follow.
-        more: bool,
+        /// More may follow after this condition of a lock, even if the page is empty.
+        next: Option<(Path, String)>,
     },
     /// A page of owners that await conditions.
     Awaits {

@@ -250,10 +250,9 @@ impl Service {
         let after: Option<Path> = page_token::decode(&list, request.page.page_token.as_deref())?;
         let make = |namespace| BarrierQuery::List { namespace, prefix: prefix.clone(), after: after.clone(), limit };
         let (reply, shown) = self.barrier_query(tenant, context, &request.namespace, make).await?;
-        let (barriers, more) =
-            expect_answer!(reply.outcome?, Response::Barriers { barriers, more } => (barriers, more))?;
-        let last = barriers.last().map(|barrier| &barrier.path);
-        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
+        let (barriers, next) =
+            expect_answer!(reply.outcome?, Response::Barriers { barriers, next } => (barriers, next))?;
+        let next_page_token = next.map(|last| page_token::encode(&list, &last));
         Ok(Page { items: barriers.into_iter().map(|barrier| shown.barrier(barrier)).collect(), next_page_token })
     }
 

@@ -153,10 +153,9 @@ impl Service {
             ShardRequest::from(Query::Condition(ConditionQuery::List { namespace, prefix, after, limit }))
         };
         let (reply, _) = self.call_and_show(tenant, context, &request.namespace, make).await?;
-        let (conditions, more) =
-            expect_answer!(reply.outcome?, Response::Conditions { conditions, more } => (conditions, more))?;
-        let last = conditions.last().map(|last| (last.path.clone(), last.condition.clone()));
-        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, &last));
+        let (conditions, next) =
+            expect_answer!(reply.outcome?, Response::Conditions { conditions, next } => (conditions, next))?;
+        let next_page_token = next.map(|last| page_token::encode(&list, &last));
         let items = conditions.into_iter().map(|condition| ConditionInfo {
             path: condition.path.0,
             condition: condition.condition,

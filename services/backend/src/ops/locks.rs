@@ -92,9 +92,8 @@ impl Service {
             ShardRequest::from(Query::Locks { namespace, prefix: prefix.clone(), after: after.clone(), limit })
         };
         let (reply, shown) = self.read_locks(tenant, context, &request.namespace, make).await?;
-        let (locks, more) = expect_answer!(reply.outcome?, Response::Locks { locks, more } => (locks, more))?;
-        let last = locks.last().map(|lock| &lock.path);
-        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
+        let (locks, next) = expect_answer!(reply.outcome?, Response::Locks { locks, next } => (locks, next))?;
+        let next_page_token = next.map(|last| page_token::encode(&list, &last));
         Ok(Page { items: shown.locks(locks), next_page_token })
     }
 

@@ -54,9 +54,9 @@ impl Barriers {
         };
         let rows = self.by_path.range::<Path, _>((start, Bound::Unbounded));
         let rows = rows.take_while(|(path, _)| prefix.is_prefix_of(path));
-        let rows = rows.filter(|(_, barrier)| !barrier.facts.is_deleted);
-        let (barriers, more) = page::collect(rows, limit, |(path, barrier)| barrier.view(path));
-        Response::Barriers { barriers, more }
+        let is_present = |(_, barrier): &(_, &Arc<Barrier>)| !barrier.facts.is_deleted;
+        let (barriers, last) = page::collect_shown(rows, limit, is_present, |(path, barrier)| barrier.view(path));
+        Response::Barriers { barriers, next: last.map(|(path, _)| Path::clone(path)) }
     }
 
     /// Returns the response with what somebody is told.

@@ -252,13 +252,14 @@ impl Namespace {
         Response::Waits { waits, more }
     }
 
-    /// Returns the waiting requests in order of arrival. Upgrades are at the head of the queue, and few.
+    /// Returns the waiting requests in order of arrival. Upgrades are at the head of the queue.
     pub(super) fn in_order_of_arrival(&self, after: Option<WaitId>) -> impl Iterator<Item = QueuePosition> {
-        let after = after.unwrap_or(WaitId(0));
-        let mut upgrades = self.waits.range(..QueuePosition::AFTER_UPGRADES).map(|(position, _)| *position).peekable();
-        let others = self.waits.range(QueuePosition::of(after, false)..).map(|(position, _)| *position);
-        let mut others = others.filter(move |position| position.wait() > after).peekable();
-        while upgrades.next_if(|position| position.wait() <= after).is_some() {}
+        let after = after.unwrap_or(WaitId(0)).min(QueuePosition::AFTER_UPGRADES.wait());
+        let start = |upgrade| Bound::Excluded(QueuePosition::of(after, upgrade));
+        let upgrades = self.waits.range((start(true), Bound::Included(QueuePosition::AFTER_UPGRADES)));
+        let others = self.waits.range((start(false), Bound::Unbounded));
+        let mut upgrades = upgrades.map(|(position, _)| *position).peekable();
+        let mut others = others.map(|(position, _)| *position).peekable();
         std::iter::from_fn(move || match (upgrades.peek(), others.peek()) {
             (Some(upgrade), Some(other)) if upgrade.wait() > other.wait() => others.next(),
             (Some(_), _) => upgrades.next(),
@@ -269,10 +270,11 @@ impl Namespace {
     /// Returns a page of held paths at or below the prefix, in path order.
     fn page_of_locks(&self, prefix: &Path, after: Option<&Path>, limit: u32, revision: Revision) -> Response {
         let after = after.filter(|after| prefix.is_prefix_of(after) && *after >= prefix);
-        let held = self.paths_under(prefix, after).filter(|node| !self.tree.get(*node).holds.is_empty());
+        let is_held = |node: &NodeId| !self.tree.get(*node).holds.is_empty();
         let view = |node: NodeId| self.bounded_view(&self.tree.path_of(node), revision);
-        let (locks, more) = page::collect(held, limit, view);
-        Response::Locks { locks, more }
+        // Paths that are only waited for are visited too.
+        let (locks, last) = page::collect_shown(self.paths_under(prefix, after), limit, is_held, view);
+        Response::Locks { locks, next: last.map(|node| self.tree.path_of(node)) }
     }
 
     /// Returns the paths at or below the prefix after `after`, in order. Skips subtrees whose root shows that they

@@ -195,7 +195,7 @@ fn replies_about_locks_have_the_bytes_they_always_had() {
         ),
         (Response::Released { released: true, locks: locks() }, "0109010101016c000000000000af02"),
         (Response::Lock(readers), "010a01016c0101ad0200010002703102703100ac02ad0201ae0201010001016b01760102af02"),
-        (Response::Locks { locks: locks(), more: true }, "010b0101016c000000000000af0201"),
+        (Response::Locks { locks: locks(), next: Some(Path::flat("l")) }, "010b0101016c000000000000af020101016c"),
         (Response::Checked { current: true, lock: free_lock() }, "010c0101016c000000000000af02"),
         (Response::Cancelled { left_queue: true, grant_released: false }, "010d0100"),
         (Response::Reset { removed_holds: 300, removed_waiters: 2 }, "010eac0202"),

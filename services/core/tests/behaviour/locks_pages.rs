@@ -1,7 +1,8 @@
 //! Pages end early rather than grow past their bytes, and always have a row.
 
 use holdfast_core::{
-    Acquire, Kinds, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, Response, WaitId, codec,
+    Acquire, Claim, Kinds, LocksCommand, MAX_PAGE_BYTES, Metadata, Mode, OpenSession, Path, Query, Response, WaitId,
+    codec,
 };
 
 use crate::support::{Shard, orders, request_id};
@@ -41,10 +42,34 @@ fn pages_of_locks() {
     }
     let sizes = pages(|after: Option<Path>| {
         let query = Query::Locks { namespace: orders(), prefix: Path::default(), after, limit: 100 };
-        let Ok(Response::Locks { locks, more }) = shard.query(&query) else { panic!("not locks") };
-        (encoded(&locks), more, locks.last().map(|lock| lock.path.clone()))
+        let Ok(Response::Locks { locks, next }) = shard.query(&query) else { panic!("not locks") };
+        (encoded(&locks), next.is_some(), next)
     });
     assert_eq!(sizes, [2, 1, 1, 1]);
+}
+
+/// Paths that one page may visit.
+const VISITS: usize = 4_096;
+
+#[test]
+fn a_page_of_locks_ends_after_so_many_paths_that_are_only_waited_for() {
+    let mut shard = Shard::new();
+    let read = |path: &str| Claim { mode: Mode::Read, ..write(path) };
+    shard.granted(try_request("reader", &[read("")]));
+    shard.granted(try_request("last", &[read("z")]));
+    for request in 0..=VISITS / 64 {
+        let claims: Vec<Claim> = (0..64).map(|claim| write(&format!("w{request}_{claim}"))).collect();
+        shard.enqueued(wait_request(&format!("p{request}"), &claims));
+    }
+    let page = |after: Option<Path>| {
+        let query = Query::Locks { namespace: orders(), prefix: Path::default(), after, limit: 2 };
+        let Ok(Response::Locks { locks, next }) = shard.query(&query) else { panic!("not locks") };
+        (locks.into_iter().map(|lock| lock.path).collect::<Vec<_>>(), next)
+    };
+    let (first, next) = page(None);
+    assert_eq!(first, [Path::default()]);
+    assert!(next.as_ref().is_some_and(|next| next.0[0].starts_with('w')), "it goes on at {next:?}");
+    assert_eq!(page(next), (vec![Path::flat("z")], None));
 }
 
 #[test]
@@ -71,7 +96,7 @@ fn pages_of_sessions() {
 }
 
 /// A claim whose path is so long.
-fn long(index: usize, bytes: usize) -> holdfast_core::Claim {
+fn long(index: usize, bytes: usize) -> Claim {
     write(&format!("{index}{}", "x".repeat(bytes)))
 }
 

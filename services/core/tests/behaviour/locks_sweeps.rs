@@ -422,7 +422,7 @@ fn what_is_due_of_one_account_does_not_wait_for_that_of_another() {
     shard.granted(Acquire { namespace: other.clone(), ..short("q", "last") });
     shard.advance_by(2_000);
     let locks = shard.query(&Query::Locks { namespace: other, prefix: Path::default(), after: None, limit: 10 });
-    assert_eq!(locks, Ok(Response::Locks { locks: vec![], more: false }), "it has ended");
+    assert_eq!(locks, Ok(Response::Locks { locks: vec![], next: None }), "it has ended");
     assert!(shard.core.has_backlog(), "the other account has not");
     assert!(finish(&mut shard) > 2);
 }

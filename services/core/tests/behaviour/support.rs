@@ -199,7 +199,7 @@ impl Shard {
     pub(crate) fn list(&self, prefix: &[&str], after: Option<&[&str]>, limit: u32) -> (Vec<LockView>, bool) {
         let (prefix, after) = (path(prefix), after.map(path));
         match self.query(&Query::Locks { namespace: orders(), prefix, after, limit }) {
-            Ok(Response::Locks { locks, more }) => (locks, more),
+            Ok(Response::Locks { locks, next }) => (locks, next.is_some()),
             other => panic!("not a page of locks: {other:?}"),
         }
     }

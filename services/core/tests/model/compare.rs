@@ -99,9 +99,10 @@ impl Run {
         held.sort();
         held.dedup();
         let (more, shown) = (held.len() > limit, held.iter().take(limit));
-        let locks = shown.map(|path| model.bounded_view(path)).collect();
+        let shown: Vec<_> = shown.map(|path| model.bounded_view(path)).collect();
         let query = Query::Locks { namespace: namespace.clone(), prefix, after, limit: limit as u32 };
-        assert_eq!(self.query(&query), Response::Locks { locks, more });
+        let Response::Locks { locks, next } = self.query(&query) else { panic!("not locks") };
+        assert_eq!((locks, next.is_some()), (shown, more));
         let after = dice.below(model.revision + 1);
         let mut ids: Vec<u64> = model.waits.iter().map(|wait| wait.id).filter(|id| *id > after).collect();
         ids.sort_unstable();

@@ -1,6 +1,7 @@
 //! Queries about conditions, and what a leader needs to know of awaits.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::charge::of_await;
 use super::{Await, AwaitStage};
@@ -67,21 +68,31 @@ impl Namespace {
         };
         let locks = self.conditions.by_lock.range::<Path, _>((Bound::Included(start), Bound::Unbounded));
         let locks = locks.take_while(|(path, _)| prefix.is_prefix_of(path));
+        // Each lock is a row too, before its conditions: some have none, since whoever awaited one waits for the lock.
         let rows = locks.flat_map(|(path, lock)| {
             let is_after = move |name: &str| after.is_none_or(|(last, from)| **path != *last || *name > **from);
             let queues = lock.queues.iter().filter(move |(name, _)| is_after(name));
-            queues.map(move |(name, queue)| (path, name, queue))
+            let queues = queues.map(move |(name, queue)| (path, Some((name, queue))));
+            std::iter::once((path, None)).chain(queues)
         });
-        let (conditions, more) = page::collect(rows, limit, |(path, name, queue)| {
-            let oldest = queue.first().and_then(|wait| self.conditions.get(*wait));
-            ConditionView {
-                path: Path::clone(path),
-                condition: name.to_string(),
-                awaiting: queue.len() as u64,
-                oldest_since_ms: oldest.map_or(0, |oldest| oldest.since_ms),
-            }
-        });
-        Response::Conditions { conditions, more }
+        let (conditions, last) = page::collect_shown(
+            rows,
+            limit,
+            |row| row.1.is_some(),
+            |(path, condition)| {
+                let oldest = condition.and_then(|(_, queue)| queue.first()).and_then(|wait| self.conditions.get(*wait));
+                ConditionView {
+                    path: Path::clone(path),
+                    condition: condition.map_or_else(String::new, |(name, _)| name.to_string()),
+                    awaiting: condition.map_or(0, |(_, queue)| queue.len() as u64),
+                    oldest_since_ms: oldest.map_or(0, |oldest| oldest.since_ms),
+                }
+            },
+        );
+        let name_of =
+            |condition: Option<(&Arc<str>, _)>| condition.map_or_else(String::new, |(name, _)| name.to_string());
+        let next = last.map(|(path, condition)| (Path::clone(path), name_of(condition)));
+        Response::Conditions { conditions, next }
     }
 
     fn list_awaits(&self, path: Option<&Path>, after: Option<WaitId>, limit: u32) -> Response {
