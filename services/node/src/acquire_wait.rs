@@ -1,7 +1,8 @@
 //! Acquires that may wait, of locks or of permits: the reply is deferred until the wait ends.
 
 use bytes::Bytes;
-use holdfast_core::{AcquireOutcome, Command, Enqueued, Reply, WaitId, codec};
+use holdfast_core::limit::CALLERS_OF_WAIT;
+use holdfast_core::{AcquireOutcome, Command, CommandError, Enqueued, Reply, WaitId, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_rpc::ReplyHandle;
 use tokio::sync::oneshot;
@@ -9,7 +10,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use crate::admission;
 use crate::call_handler::{not_leader, rejection};
-use crate::leader::{Attachment, RECONNECT_GRACE, WaitingCall, outcome_of};
+use crate::leader::{Attachment, RECONNECT_GRACE, WaitNotice, WaitingCall, outcome_of};
 use crate::replica::ShardReplica;
 
 /// How long the request stays queued after the caller's poll ends.
@@ -17,6 +18,9 @@ const POLL_GRACE: Duration = Duration::from_secs(10);
 
 /// Delay before the cancel of a grant is repeated.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// When a call that newer ones displaced may come again.
+const DISPLACED_RETRY_MS: u64 = 1_000;
 
 /// One acquire and its caller.
 pub(crate) struct AcquireWait<'a> {
@@ -31,6 +35,7 @@ pub(crate) struct AcquireWait<'a> {
 /// Why the wait ended.
 enum WaitEnd {
     Resolved(Bytes),
+    Displaced,
     LeadershipLost,
     PollEnded,
     Cancelled,
@@ -95,6 +100,8 @@ impl AcquireWait<'_> {
         self.caller.defer().await;
         match self.wait_end(resolved).await {
             WaitEnd::Resolved(reply) => self.deliver(acquire, wait, reply),
+            // The request stays queued for the newer calls.
+            WaitEnd::Displaced => Some(Outcome::Reply(admission::encode_reply(machine, Err(displaced())))),
             WaitEnd::LeadershipLost => Some(not_leader(self.shard)),
             WaitEnd::PollEnded => {
                 machine
@@ -114,10 +121,14 @@ impl AcquireWait<'_> {
         }
     }
 
-    async fn wait_end(&self, resolved: oneshot::Receiver<Bytes>) -> WaitEnd {
+    async fn wait_end(&self, told: oneshot::Receiver<WaitNotice>) -> WaitEnd {
         tokio::select! {
             biased;
-            reply = resolved => reply.map_or(WaitEnd::LeadershipLost, WaitEnd::Resolved),
+            notice = told => match notice {
+                Ok(WaitNotice::Resolved(reply)) => WaitEnd::Resolved(reply),
+                Ok(WaitNotice::Displaced) => WaitEnd::Displaced,
+                Err(_) => WaitEnd::LeadershipLost,
+            },
             () = self.caller.control.cancelled.cancelled() => WaitEnd::Cancelled,
             () = self.caller.disconnected.cancelled() => WaitEnd::Disconnected,
             () = sleep_until(self.poll_deadline) => WaitEnd::PollEnded,
@@ -185,4 +196,10 @@ impl AcquireWait<'_> {
         machine.with_leader_state(self.term, |_, table| table.waits.grant_undelivered(wait, attempt, reply, give_back));
         None
     }
+}
+
+/// Returns the error for a call in whose place newer calls wait for the same request.
+fn displaced() -> CommandError {
+    let what = CALLERS_OF_WAIT.what.first().copied().unwrap_or(CALLERS_OF_WAIT.name).to_owned();
+    CommandError::RateLimited { what, max: CALLERS_OF_WAIT.default_value(), wait_ms: DISPLACED_RETRY_MS }
 }

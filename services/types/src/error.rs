@@ -79,8 +79,8 @@ pub enum CommandError {
     /// An operator has set the namespace aside, because something in it made its shard fail. Only deleting it works.
     #[error("the namespace is quarantined after a fault; ask the operator of the service")]
     Quarantined,
-    /// The account makes too many changes. Never the result of applying an entry: the leader rejects the command before
-    /// it proposes it.
+    /// The account makes too many changes, or newer calls than this one wait for its request. Never the result of
+    /// applying an entry: the leader rejects a change before it proposes it.
     #[error("{what} is limited to {max}; make them more slowly")]
     RateLimited {
         /// What is counted.

@@ -43,6 +43,8 @@ pub const MAX_QUESTIONS_OF_LATCH: u64 = 10_000;
 pub const MAX_QUESTIONS_OF_NAMESPACE: u64 = 50_000;
 /// Held-back replies of one shard at a leader.
 pub const MAX_QUESTIONS_OF_SHARD: u64 = 200_000;
+/// Calls that wait for one request at a leader.
+pub const MAX_CALLERS_OF_WAIT: usize = 16;
 /// Bytes of the lock tables in a node's memory, unless it is started with another number.
 pub const MAX_TABLE_BYTES: u64 = 512 << 20;
 /// What [`HELD_CALLS`] is about, besides their number.
@@ -347,6 +349,9 @@ limits! {
     /// Waits for all latches and at all barriers of a shard.
     QUESTIONS_OF_SHARD = "held_questions_of_shard", Shard, Leader, "QUOTA_EXCEEDED",
         ["the number of waits for the latches and at the barriers of a shard"], (fixed MAX_QUESTIONS_OF_SHARD);
+    /// Calls that wait for one request: repeats of an acquire. A further one ends the oldest.
+    CALLERS_OF_WAIT = "callers_of_wait", Request, Leader, "RATE_LIMITED",
+        ["the number of calls that wait for one request"], (fixed MAX_CALLERS_OF_WAIT as u64);
     /// Namespaces of an account.
     NAMESPACES = "max_number_of_namespaces", Account, Rules, "QUOTA_EXCEEDED",
         ["the number of namespaces of an account"], (fixed DEFAULT_MAX_NAMESPACES as u64);

@@ -30,6 +30,7 @@ use waiting_call::{cancel_of, queued_call};
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
 pub(crate) use held_questions::{HeldQuestion, HeldQuestions};
 pub(crate) use lock_metrics::{LockMetrics, describe};
+pub(crate) use pending_wait::WaitNotice;
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
 use soft_tables::SoftTables;
 pub(crate) use subscriptions::{BufferedUpdate, Subscriptions};

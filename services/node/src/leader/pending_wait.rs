@@ -1,6 +1,7 @@
 //! One waiting request and the calls attached to it.
 
 use bytes::Bytes;
+use holdfast_core::limit::MAX_CALLERS_OF_WAIT;
 use holdfast_core::{CancelAwait, NamespaceRef, Rules, WaitId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -10,6 +11,14 @@ use super::waiting_call::Rollback;
 
 /// Departed callers that the core may not know of yet. The core tracks fewer, so dropping further ones loses nothing.
 const MAX_ABANDONED: usize = 16;
+
+/// What the caller of a wait hears.
+pub(crate) enum WaitNotice {
+    /// The wait ended with this encoded reply.
+    Resolved(Bytes),
+    /// As many newer calls wait for the same request as may.
+    Displaced,
+}
 
 /// A waiting request whose callers may disconnect. Without an expiry, a caller is attached.
 pub(super) struct PendingWait {
@@ -22,10 +31,11 @@ pub(super) struct PendingWait {
     pub(super) highest: u64,
     /// When this leader first learned of the request.
     pub(super) since: Instant,
-    /// Calls that the core knows and whose callers attach shortly.
+    /// Calls that the core knows and whose callers attach shortly; the latest, as many as callers may attach.
     pub(super) expected: Vec<u64>,
-    pub(super) callers: Vec<(u64, oneshot::Sender<Bytes>)>,
-    /// Calls whose callers disconnected, and until when they may return, as new calls.
+    /// At most [`MAX_CALLERS_OF_WAIT`]; the oldest is the first.
+    pub(super) callers: Vec<(u64, oneshot::Sender<WaitNotice>)>,
+    /// Calls whose callers disconnected, and until when they may return, as new calls. As many as callers may attach.
     detached: Vec<(u64, Instant)>,
     /// Calls whose callers left for good, until the core is known to have cancelled them.
     abandoned: Vec<u64>,
@@ -60,13 +70,35 @@ impl PendingWait {
 
     pub(super) fn expect_caller(&mut self, attempt: u64) {
         if attempt > 0 && !self.expected.contains(&attempt) {
+            // The core tracks fewer, so forgetting one loses nothing.
+            if self.expected.len() >= MAX_CALLERS_OF_WAIT {
+                self.expected.remove(0);
+            }
             self.expected.push(attempt);
         }
+    }
+
+    /// Attaches the caller of an attempt. One too many takes the place of the oldest, whose call ends: repeats of an
+    /// acquire whose connections were lost always find a place.
+    pub(super) fn attach(&mut self, attempt: u64) -> oneshot::Receiver<WaitNotice> {
+        if self.callers.len() >= MAX_CALLERS_OF_WAIT {
+            let (oldest, caller) = self.callers.remove(0);
+            self.abandon(oldest);
+            // It may have left already.
+            drop(caller.send(WaitNotice::Displaced));
+        }
+        let (caller, told) = oneshot::channel();
+        self.callers.push((attempt, caller));
+        told
     }
 
     /// Records that a caller disconnected and may return.
     pub(super) fn detach(&mut self, attempt: u64, until: Instant) {
         self.remove(attempt);
+        if self.detached.len() >= MAX_CALLERS_OF_WAIT {
+            let (oldest, _) = self.detached.remove(0);
+            self.abandon(oldest);
+        }
         self.detached.push((attempt, until));
     }
 

@@ -9,7 +9,7 @@ use metrics::histogram;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::pending_wait::{PendingWait, Resolution};
+use super::pending_wait::{PendingWait, Resolution, WaitNotice};
 use super::waiting_call::{Rollback, resolution_of};
 
 /// How long a disconnected caller's request stays queued.
@@ -29,8 +29,8 @@ pub(crate) struct PendingWaits {
 
 /// Result of attaching a caller.
 pub(crate) enum Attachment {
-    /// Receives the encoded reply; the sender is dropped when the leadership ends.
-    Pending(oneshot::Receiver<Bytes>),
+    /// Receives the notice that ends it; the sender is dropped when the leadership ends.
+    Pending(oneshot::Receiver<WaitNotice>),
     /// The encoded reply: the wait had already ended.
     Resolved(Bytes),
 }
@@ -112,8 +112,7 @@ impl PendingWaits {
             }
             return Some(Attachment::Resolved(reply));
         }
-        let (caller, told) = oneshot::channel();
-        slot.callers.push((attempt, caller));
+        let told = slot.attach(attempt);
         if let Some(ends) = slot.expires_at.take() {
             self.expiries.remove(&(ends, wait));
         }
@@ -162,7 +161,7 @@ impl PendingWaits {
         let reply = Bytes::from(codec::encode(&Reply { outcome: Ok(answer), clock_ms, awaits: None }));
         let mut any_heard = false;
         for (attempt, caller) in std::mem::take(&mut slot.callers) {
-            match caller.send(reply.clone()) {
+            match caller.send(WaitNotice::Resolved(reply.clone())) {
                 Ok(()) => any_heard = true,
                 // The caller is disconnecting; its task sets the final deadline shortly.
                 Err(_) => slot.detach(attempt, now + RECONNECT_GRACE),
@@ -278,6 +277,7 @@ impl PendingWaits {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::limit::MAX_CALLERS_OF_WAIT;
     use holdfast_core::{AccountId, Incarnation, Owner};
 
     use super::*;
@@ -346,6 +346,31 @@ mod tests {
         drop(third);
         assert_eq!(all.abandon(WAIT, 3, Rules::TWO), Some(vec![3]));
         assert_eq!(cancels(&mut all, RECONNECT_GRACE), [vec![3]], "it is tried again until it is done");
+    }
+
+    #[tokio::test]
+    async fn so_many_calls_wait_for_a_request_and_the_newest_take_the_places_of_the_oldest() {
+        const MAX: u64 = MAX_CALLERS_OF_WAIT as u64;
+        let mut all = PendingWaits::default();
+        all.enqueued(&namespace(), WaitId(8), 1, 1);
+        let neighbour = all.attach(WaitId(8), 1);
+        let mut callers: Vec<_> = (1..=MAX + 2).map(|attempt| waits(&mut all, attempt)).collect();
+        for oldest in callers.drain(..2) {
+            let Attachment::Pending(told) = oldest else { panic!("it waited") };
+            assert!(matches!(told.await, Ok(WaitNotice::Displaced)));
+        }
+        assert_eq!(all.replaced(WAIT, &[1, 2, MAX + 2]), [1, 2], "their attempts no longer count");
+        // The same if all of them hang up, and come again, and are only on their way.
+        drop(callers);
+        (3..=MAX + 2).for_each(|attempt| all.detach(WAIT, attempt, Duration::from_secs(10)));
+        (MAX + 3..4 * MAX).for_each(|attempt| {
+            drop(waits(&mut all, attempt));
+            all.detach(WAIT, attempt, Duration::from_secs(10));
+        });
+        (4 * MAX..6 * MAX).for_each(|attempt| all.enqueued(&namespace(), WAIT, attempt, attempt));
+        assert!(cancels(&mut all, Duration::from_secs(60))[0].len() <= 3 * MAX_CALLERS_OF_WAIT);
+        let Some(Attachment::Pending(mut told)) = neighbour else { panic!("it waits") };
+        assert_eq!(told.try_recv().err(), Some(oneshot::error::TryRecvError::Empty), "its wait is another one");
     }
 
     #[tokio::test]
