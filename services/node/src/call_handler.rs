@@ -210,10 +210,10 @@ async fn wait_for_completion(shard: &ShardReplica, bytes: Bytes, deadline: Insta
         Err(error) => return Outcome::Unknown(format!("the reply can't be read: {error}")),
     };
     let Some(number) = reply.awaits else { return Outcome::Reply(bytes) };
-    let mut signals = shard.machine.signals();
+    let mut completions = shard.machine.completions();
     let mut leadership = shard.group.subscribe_leadership();
     loop {
-        signals.borrow_and_update();
+        completions.borrow_and_update();
         match job_state(shard, number) {
             JobState::Running => {}
             JobState::Done { .. } if shard.application != Application::Locks => return Outcome::Reply(bytes),
@@ -229,7 +229,7 @@ async fn wait_for_completion(shard: &ShardReplica, bytes: Bytes, deadline: Insta
         }
         let wait = async {
             tokio::select! {
-                changed = signals.changed() => changed.is_ok(),
+                changed = completions.changed() => changed.is_ok(),
                 changed = leadership.changed() => changed.is_ok(),
             }
         };

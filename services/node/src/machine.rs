@@ -53,6 +53,13 @@ pub struct ShardSignals {
     pub has_soft_tables: bool,
 }
 
+impl ShardSignals {
+    /// Returns how many sweeps are finished, and how many outbox messages are confirmed.
+    fn completions(&self) -> (u64, u64) {
+        (self.sweeps_done, self.outbox_next.saturating_sub(self.outbox_len as u64))
+    }
+}
+
 /// Observes what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
 pub trait ApplyObserver: Send + Sync + 'static {
     /// A replica's state was initialized, empty.
@@ -72,6 +79,8 @@ pub struct ShardMachine {
     observer: Option<Arc<dyn ApplyObserver>>,
     inner: Mutex<Inner>,
     signals: watch::Sender<ShardSignals>,
+    /// The completions of the signals. Thousands may await one, and each entry changes some other signal.
+    completions: watch::Sender<(u64, u64)>,
     /// Notifies leader tasks that the leader state has something new to wait for.
     leader_state_changed: Notify,
     /// Notifies waiters that the outcome of expiring sessions is known.
@@ -130,7 +139,8 @@ impl ShardMachine {
         observer: Option<Arc<dyn ApplyObserver>>,
     ) -> Self {
         let core = empty_state(application, shard, bounds.clone());
-        let (signals, _) = watch::channel(signals_of(&core));
+        let first = signals_of(&core);
+        let (signals, completions) = (watch::Sender::new(first), watch::Sender::new(first.completions()));
         if let Some(observer) = &observer {
             observer.initialized(shard, &core);
         }
@@ -144,6 +154,7 @@ impl ShardMachine {
             observer,
             inner,
             signals,
+            completions,
             leader_state_changed,
             expiry_resolved,
             leader_state_failed,
@@ -257,6 +268,24 @@ impl ShardMachine {
         self.signals.subscribe()
     }
 
+    /// Notifies whoever defers a reply: only when a sweep is finished or an outbox message confirmed, or the state is
+    /// replaced.
+    pub(crate) fn completions(&self) -> watch::Receiver<(u64, u64)> {
+        self.completions.subscribe()
+    }
+
+    /// Publishes the signals after a slice.
+    fn update_signals(&self, signals: ShardSignals) {
+        update(&self.signals, signals);
+        update(&self.completions, signals.completions());
+    }
+
+    /// Publishes the signals of another state.
+    fn replace_signals(&self, signals: ShardSignals) {
+        self.signals.send_replace(signals);
+        self.completions.send_replace(signals.completions());
+    }
+
     /// Returns whether there are namespaces whose lock tables are in the leader's memory.
     pub(crate) fn has_soft_tables(&self) -> bool {
         self.signals.borrow().has_soft_tables
@@ -351,6 +380,15 @@ fn signals_of(core: &ShardState) -> ShardSignals {
         sweeps_done: core.sweeps_done(),
         has_soft_tables: core.has_soft_tables(),
     }
+}
+
+/// Publishes a value, unless it is the same as before.
+fn update<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
+    sender.send_if_modified(|current| {
+        let changed = *current != value;
+        *current = value;
+        changed
+    });
 }
 
 /// Decodes a command that is to be applied by these rules.

@@ -221,7 +221,7 @@ impl ShardMachine {
         let epoch = inner.epoch;
         self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
         drop(inner);
-        self.signals.send_replace(ShardSignals::default());
+        self.replace_signals(ShardSignals::default());
         Outage { failed_entry: failed_entry.clone(), history_end, epoch }
     }
 
@@ -389,7 +389,7 @@ impl ShardMachine {
         }
         self.health.send_replace(ShardHealth::Healthy);
         drop(inner);
-        self.signals.send_replace(signals);
+        self.replace_signals(signals);
         self.leader_state_changed.notify_waiters();
         Ok(Adoption::Done)
     }

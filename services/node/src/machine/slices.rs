@@ -202,11 +202,7 @@ impl ShardMachine {
                 free_in_background(purged);
                 self.memory.update(&recharged);
                 self.slice_seconds.record(began.elapsed());
-                self.signals.send_if_modified(|current| {
-                    let changed = *current != signals;
-                    *current = signals;
-                    changed
-                });
+                self.update_signals(signals);
                 if entry.is_done {
                     return Ok(Applied::Done(entry.replies));
                 }

@@ -115,6 +115,6 @@ impl ShardMachine {
         // Under the lock, so that health never contradicts the state for long.
         self.health.send_replace(ShardHealth::Healthy);
         drop(inner);
-        self.signals.send_replace(signals);
+        self.replace_signals(signals);
     }
 }

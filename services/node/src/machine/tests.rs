@@ -1,6 +1,6 @@
 use holdfast_core::{
     CommandError, Durability, EntryContext, Limits, LocksCommand, NamespaceMessage, NamespaceRef, OpenSession,
-    OpenTableSession, Path, RequestId, Response, TableCommand, WaitId,
+    OpenTableSession, Owner, Path, Release, ReleaseTarget, RequestId, Response, TableCommand, WaitId,
 };
 use holdfast_replication::{ApplyStep, Continuation};
 use tokio::time::{Duration, Instant};
@@ -108,6 +108,36 @@ async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
     assert_eq!(machine.with_leader_state(TERM, |_, _| ()), None, "what is half changed answers nobody");
     assert!(query_waits(&machine).is_some());
     machine.apply(header(1_000), &[deletion()], ReplyMode::Encode).expect("the state is sound");
+}
+
+#[test]
+fn whoever_defers_a_reply_is_woken_by_completions_only() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", Some(Bounds::tiny()), None);
+    let apply = |now_ms: u64, command: LocksCommand| {
+        let header = EntryHeader { rules: Rules::TWO.0, ..header(now_ms) };
+        let commands = [Bytes::from(codec::encode(&Command::Locks(command)))];
+        let replies = finish(machine.apply(header, &commands, ReplyMode::Encode).expect("it is sound"));
+        codec::decode::<Reply>(&replies[0]).expect("it is a reply")
+    };
+    apply(1_000, testing::open_namespace());
+    let (mut signals, mut completions) = (machine.signals(), machine.completions());
+    for path in ["a", "b", "c", "d", "e", "f"] {
+        apply(1_000, testing::acquire(path));
+    }
+    let owner = Owner::Process("p".into());
+    let release = Release { namespace: testing::namespace(), owner, what: ReleaseTarget::All, message: None };
+    let job = apply(2_000, LocksCommand::Release(release)).awaits.expect("it is more than a slice");
+    assert_eq!((signals.has_changed().ok(), completions.has_changed().ok()), (Some(true), Some(false)));
+    signals.borrow_and_update();
+    // Each entry continues the job.
+    for now_ms in 2_001..2_010 {
+        assert_eq!(completions.has_changed().ok(), Some(machine.job_state(job) != JobState::Running));
+        apply(now_ms, testing::open_namespace());
+    }
+    assert!(matches!(machine.job_state(job), JobState::Done { .. }));
+    completions.borrow_and_update();
+    machine.isolate(&FailedEntry { term: 1, index: 5, failure: failure::already_failed() });
+    assert_eq!(completions.has_changed().ok(), Some(true), "it is not known any more");
 }
 
 #[tokio::test(start_paused = true)]
