@@ -15,6 +15,9 @@ use super::waiting_call::{Rollback, resolution_of};
 /// How long a disconnected caller's request stays queued.
 pub(crate) const RECONNECT_GRACE: Duration = Duration::from_secs(5);
 
+/// Expired requests that are taken at a time, under the lock of the state.
+const MAX_ORPHANS_TAKEN: usize = 256;
+
 /// Waiting requests whose callers may disconnect, each with its attached callers.
 #[derive(Default)]
 pub(crate) struct PendingWaits {
@@ -198,10 +201,11 @@ impl PendingWaits {
         first.is_some_and(|first| self.scheduled.is_none_or(|planned| first < planned))
     }
 
-    /// Takes the requests whose callers did not return in time.
+    /// Takes requests whose callers did not return in time, the earliest. If more are due, the next expiry has passed.
     pub(crate) fn take_orphaned(&mut self, now: Instant, rules: Rules) -> Vec<Orphaned> {
         let mut orphaned = Vec::new();
-        while let Some((ends, wait)) = self.expiries.first().copied().filter(|(ends, _)| *ends <= now) {
+        for _ in 0..MAX_ORPHANS_TAKEN {
+            let Some((ends, wait)) = self.expiries.first().copied().filter(|(ends, _)| *ends <= now) else { break };
             self.expiries.remove(&(ends, wait));
             let Some(mut pending) = self.pending.remove(&wait) else { continue };
             pending.expires_at = None;
@@ -459,6 +463,17 @@ mod tests {
         all.reinsert(late);
         let again = all.take_orphaned(Instant::now() + RECONNECT_GRACE, Rules::TWO).remove(0);
         assert!(matches!(again.rollback, Some(Rollback::Await(_))) && again.attempts == [1]);
+    }
+
+    #[tokio::test]
+    async fn requests_that_expire_together_are_taken_a_few_at_a_time() {
+        let (mut all, now) = (PendingWaits::default(), Instant::now());
+        (0..600).for_each(|wait| all.adopt(namespace(), WaitId(wait), &[1], now));
+        let due = now + RECONNECT_GRACE;
+        for taken in [256, 256, 88, 0] {
+            assert_eq!(all.next_expiry().is_some_and(|next| next <= due), taken > 0);
+            assert_eq!(all.take_orphaned(due, Rules::TWO).len(), taken);
+        }
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use holdfast_core::{
     WaitView,
 };
 use holdfast_replication::Leadership;
+use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::LeaderContext;
@@ -31,13 +32,26 @@ pub(super) async fn run(leading: LeaderContext) {
             () = sleep_until(next.unwrap_or_else(|| Instant::now() + IDLE_INTERVAL)) => {}
             () = changed => continue,
         }
-        let orphaned = machine.inspect_as_leader(leads.term, |_, table| {
+        let orphaned = stream::iter(take_orphaned(machine, leads).await);
+        orphaned.for_each_concurrent(MAX_CANCELS, |one| cancel_orphaned(shard, leads, one)).await;
+    }
+}
+
+/// Takes requests that lost their callers, as many as may be cancelled at a time. Lets go of the state now and then.
+async fn take_orphaned(machine: &ShardMachine, leads: Leadership) -> Vec<Orphaned> {
+    let mut orphaned = Vec::new();
+    while orphaned.len() < MAX_CANCELS {
+        let taken = machine.inspect_as_leader(leads.term, |_, table| {
             let rules = table.rules();
             table.waits.take_orphaned(Instant::now(), rules)
         });
-        let orphaned = stream::iter(orphaned.unwrap_or_default());
-        orphaned.for_each_concurrent(MAX_CANCELS, |one| cancel_orphaned(shard, leads, one)).await;
+        match taken {
+            Some(taken) if !taken.is_empty() => orphaned.extend(taken),
+            _ => break,
+        }
+        yield_now().await;
     }
+    orphaned
 }
 
 async fn cancel_orphaned(shard: &ShardReplica, leads: Leadership, orphaned: Orphaned) {
