@@ -238,8 +238,12 @@ impl ShardMachine {
         let mut inner = self.inner.lock();
         let Inner { core, leader_state, .. } = &mut *inner;
         let (core, leads) = (core.as_ref()?, leader_state.as_mut().filter(|leader_state| leader_state.term == term)?);
-        let panicked = match catch_panic(|| look(core, leads)) {
-            Ok(seen) => return Some(seen),
+        let panicked = match catch_panic(|| (look(core, leads), leads.take_released())) {
+            Ok((seen, released)) => {
+                drop(inner);
+                drop(released);
+                return Some(seen);
+            }
             Err(panicked) => panicked,
         };
         // The state was only read, so it is sound; the leader state may be partly changed.
@@ -454,6 +458,7 @@ impl ShardMachine {
 
     pub(crate) fn on_leadership_change(&self, term: Option<u64>) {
         let mut inner = self.inner.lock();
+        let released = inner.leader_state.as_mut().map(LeaderState::release_callers);
         // One of the same term continues its attempts.
         inner.take_leader_state();
         inner.leads = term;
@@ -461,6 +466,7 @@ impl ShardMachine {
         // Under the lock, so that the next failure is not lost.
         self.leader_state_failed.send_replace(failed);
         drop(inner);
+        drop(released);
         self.leader_state_changed.notify_waiters();
         self.expiry_resolved.notify_waiters();
     }

@@ -47,6 +47,10 @@ pub(crate) struct HeldQuestion {
     _counts: [Arc<()>; 2],
 }
 
+/// Held-back replies that go once this is dropped. That wakes their callers, which may be very many: it is dropped after
+/// the lock of the state is released.
+pub(crate) type Released = Box<dyn Send>;
+
 /// The turn of one caller to be replied to. Dropping it lets the next one have it.
 pub(crate) type Turn = OwnedSemaphorePermit;
 
@@ -106,24 +110,25 @@ impl HeldQuestions {
     }
 
     /// Lets all replies about a latch or a barrier go.
-    pub(super) fn settled(&mut self, namespace: &NamespaceRef, kind: Kind, path: &Path) {
+    pub(super) fn settled(&mut self, namespace: &NamespaceRef, kind: Kind, path: &Path) -> Option<Released> {
         let key = NamespaceKey::of(namespace);
-        if let Some(of_namespace) = self.namespaces.get_mut(&key) {
-            of_namespace.things.remove(&(kind, path.clone()));
-            if of_namespace.things.is_empty() {
-                self.namespaces.remove(&key);
-            }
+        let of_namespace = self.namespaces.get_mut(&key)?;
+        let sender = of_namespace.things.remove(&(kind, path.clone()));
+        if of_namespace.things.is_empty() {
+            self.namespaces.remove(&key);
         }
+        sender.map(|sender| -> Released { Box::new(sender) })
     }
 
     /// Lets all replies about a namespace go.
-    pub(super) fn namespace_closed(&mut self, namespace: &NamespaceRef) {
-        self.namespaces.remove(&NamespaceKey::of(namespace));
+    pub(super) fn namespace_closed(&mut self, namespace: &NamespaceRef) -> Option<Released> {
+        let closed = self.namespaces.remove(&NamespaceKey::of(namespace));
+        closed.map(|closed| -> Released { Box::new(closed) })
     }
 
     /// Lets all replies go, so that their callers find a leader that is not cut off.
-    pub(super) fn redirect(&mut self) {
-        *self = Self::default();
+    pub(super) fn redirect(&mut self) -> Released {
+        Box::new(std::mem::take(self))
     }
 
     pub(super) fn is_empty(&self) -> bool {

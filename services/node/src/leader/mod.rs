@@ -28,7 +28,7 @@ use crate::memory::NodeMemory;
 use waiting_call::{cancel_of, queued_call};
 
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
-pub(crate) use held_questions::{HeldQuestion, HeldQuestions};
+pub(crate) use held_questions::{HeldQuestion, HeldQuestions, Released};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_wait::WaitNotice;
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
@@ -58,6 +58,7 @@ pub(crate) struct LeaderState {
     /// How often accounts change keys or namespaces, through all gateways together. The next leader starts without.
     pub(crate) change_rates: RateTable<AccountId>,
     pub(crate) questions: HeldQuestions,
+    released: Vec<Released>,
     tables: SoftTables,
     metrics: LockMetrics,
     /// True if the quorum guard is already running for the callers.
@@ -92,6 +93,7 @@ impl LeaderState {
             subscriptions: Subscriptions::default(),
             change_rates: RateTable::new(MAX_RATED_ACCOUNTS),
             questions: HeldQuestions::default(),
+            released: Vec::new(),
             tables: SoftTables::default(),
             metrics: LockMetrics::new(),
             has_quorum_guard: false,
@@ -384,8 +386,12 @@ impl LeaderState {
             // A process's wait has no subscriber, and no caller is attached.
             Effect::WaitResolved { .. } | Effect::PermitsResolved { .. } | Effect::AwaitResolved { .. } => {}
             Effect::AwaitWoken { from, wait, .. } => self.waits.moved(*from, *wait),
-            Effect::LatchSettled { namespace, path } => self.questions.settled(namespace, Kind::Latch, path),
-            Effect::BarrierSettled { namespace, path } => self.questions.settled(namespace, Kind::Barrier, path),
+            Effect::LatchSettled { namespace, path } => {
+                self.released.extend(self.questions.settled(namespace, Kind::Latch, path));
+            }
+            Effect::BarrierSettled { namespace, path } => {
+                self.released.extend(self.questions.settled(namespace, Kind::Barrier, path));
+            }
             Effect::Revoked { namespace, session_id, .. }
             | Effect::PermitsRevoked { namespace, session_id, .. }
             | Effect::ReleaseRequested { namespace, session_id, .. }
@@ -406,7 +412,7 @@ impl LeaderState {
             Effect::Events { namespace, .. } => self.subscriptions.notify(Some(namespace)),
             Effect::NamespaceClosed { namespace } => {
                 self.subscriptions.remove(namespace);
-                self.questions.namespace_closed(namespace);
+                self.released.extend(self.questions.namespace_closed(namespace));
             }
         }
     }
@@ -419,8 +425,21 @@ impl LeaderState {
     /// Redirects all waiting callers, so that they find a leader that is not cut off.
     pub(crate) fn redirect_callers(&mut self) {
         self.waits.redirect_callers(Instant::now());
-        self.subscriptions = Subscriptions::default();
-        self.questions.redirect();
+        self.released.push(Box::new(std::mem::take(&mut self.subscriptions)));
+        self.released.push(self.questions.redirect());
+    }
+
+    /// Takes what wakes callers by being dropped, for after the lock of the state is released.
+    pub(crate) fn take_released(&mut self) -> Vec<Released> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// As above, for all callers: the leadership has ended.
+    pub(crate) fn release_callers(&mut self) -> Vec<Released> {
+        self.released.push(Box::new(std::mem::take(&mut self.waits)));
+        self.released.push(Box::new(std::mem::take(&mut self.subscriptions)));
+        self.released.push(self.questions.redirect());
+        self.take_released()
     }
 }
 

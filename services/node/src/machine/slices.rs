@@ -191,6 +191,7 @@ impl ShardMachine {
         let Some(core) = core else { return Err(failure::already_failed()) };
         let mut table = AppliedLeaderState { state: leader_state.as_mut(), panicked: None };
         let applied = catch_panic(|| self.apply_slice(core, &mut table, &mut entry, began));
+        let released = table.update(LeaderState::take_released);
         let leader_state_panic = table.panicked;
         match applied {
             Ok(()) => {
@@ -199,6 +200,7 @@ impl ShardMachine {
                     self.drop_leader_state(&mut inner, &panicked);
                 }
                 drop(inner);
+                drop(released);
                 free_in_background(purged);
                 self.memory.update(&recharged);
                 self.slice_seconds.record(began.elapsed());

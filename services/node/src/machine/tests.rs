@@ -1,5 +1,8 @@
+use std::pin::pin;
+use std::task::{Context, Wake, Waker};
+
 use holdfast_core::{
-    CommandError, Durability, EntryContext, Limits, LocksCommand, NamespaceMessage, NamespaceRef, OpenSession,
+    CommandError, Durability, EntryContext, Kind, Limits, LocksCommand, NamespaceMessage, NamespaceRef, OpenSession,
     OpenTableSession, Owner, Path, Release, ReleaseTarget, RequestId, Response, TableCommand, WaitId,
 };
 use holdfast_replication::{ApplyStep, Continuation};
@@ -108,6 +111,49 @@ async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
     assert_eq!(machine.with_leader_state(TERM, |_, _| ()), None, "what is half changed answers nobody");
     assert!(query_waits(&machine).is_some());
     machine.apply(header(1_000), &[deletion()], ReplyMode::Encode).expect("the state is sound");
+}
+
+/// Notes whether the lock of the state is free whenever a caller is woken.
+struct LockProbe {
+    machine: Arc<ShardMachine>,
+    found_free: Mutex<Vec<bool>>,
+}
+
+impl Wake for LockProbe {
+    fn wake(self: Arc<Self>) {
+        let is_free = self.machine.inner.try_lock().is_some();
+        self.found_free.lock().push(is_free);
+    }
+}
+
+#[test]
+fn callers_of_held_back_replies_are_woken_after_the_lock_of_the_state_is_released() {
+    let machine = Arc::new(ShardMachine::new(Application::Locks, "locks_00", None, None));
+    let probe = Arc::new(LockProbe { machine: Arc::clone(&machine), found_free: Mutex::new(Vec::new()) });
+    let waker = Waker::from(Arc::clone(&probe));
+    let apply = |command: LocksCommand| {
+        let commands = [Bytes::from(codec::encode(&Command::Locks(command)))];
+        finish(machine.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
+    };
+    machine.on_leadership_change(Some(TERM));
+    apply(testing::open_namespace());
+    let message = NamespaceMessage::Purge { namespace: testing::namespace() };
+    let purge = LocksCommand::Deliver { source: "namespaces_00".into(), number: 2, message };
+    let ends: [&dyn Fn(); 3] = [
+        &|| machine.with_leader_state(TERM, |_, table| table.redirect_callers()).expect("it leads"),
+        &|| apply(purge.clone()),
+        &|| machine.on_leadership_change(None),
+    ];
+    for (ended, end) in ends.into_iter().enumerate() {
+        let held = machine.with_leader_state(TERM, |_, table| {
+            table.questions.hold(&testing::namespace(), Kind::Latch, &Path::flat("l")).ok()
+        });
+        let mut held = held.flatten().expect("there is room");
+        let mut settled = pin!(held.settled());
+        assert!(settled.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        end();
+        assert_eq!(*probe.found_free.lock(), vec![true; ended + 1]);
+    }
 }
 
 #[test]
