@@ -27,7 +27,7 @@ pub mod namespaces;
 pub mod outbox;
 mod page;
 mod permits;
-mod recent_by_account;
+pub mod recent_by_account;
 pub mod shard;
 mod shard_common;
 

@@ -10,16 +10,16 @@ use crate::AccountId;
 
 /// How many items are kept.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Capacity {
+pub struct Capacity {
     /// Of one account.
-    pub(crate) per_account: usize,
+    pub per_account: usize,
     /// Of all accounts together.
-    pub(crate) total: usize,
+    pub total: usize,
 }
 
 /// Items in order of arrival. Their numbers rise, and are not compared: a restored replica may count from elsewhere.
 #[derive(Clone, Debug)]
-pub(crate) struct RecentByAccount<T> {
+pub struct RecentByAccount<T> {
     items: BTreeMap<u64, (AccountId, T)>,
     /// The numbers of each account's items, oldest first. No account is without items.
     by_account: BTreeMap<AccountId, VecDeque<u64>>,
@@ -44,7 +44,7 @@ impl<T: Eq> Eq for RecentByAccount<T> {}
 
 impl<T> RecentByAccount<T> {
     /// Adds an item under a number above all others. Returns the items that give way, oldest first of each account.
-    pub(crate) fn push(&mut self, number: u64, account: AccountId, item: T, capacity: Capacity) -> Vec<T> {
+    pub fn push(&mut self, number: u64, account: AccountId, item: T, capacity: Capacity) -> Vec<T> {
         self.items.insert(number, (account, item));
         self.update(account, |numbers| numbers.push_back(number));
         let mut evicted = Vec::new();
@@ -74,7 +74,7 @@ impl<T> RecentByAccount<T> {
     }
 
     /// Iterates over the items of one account, from the oldest to the newest.
-    pub(crate) fn of_account(&self, account: AccountId) -> impl DoubleEndedIterator<Item = &T> {
+    pub fn of_account(&self, account: AccountId) -> impl DoubleEndedIterator<Item = &T> {
         let numbers = self.by_account.get(&account).into_iter().flatten();
         numbers.filter_map(|number| self.get(*number))
     }

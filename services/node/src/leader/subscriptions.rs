@@ -1,8 +1,9 @@
 //! Subscribers of the shard's topics.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use bytes::Bytes;
+use holdfast_core::recent_by_account::{Capacity, RecentByAccount};
 use holdfast_core::{AccountId, Incarnation, NamespaceRef};
 use holdfast_rpc::{ByteBudget, Reservation};
 use tokio::sync::{mpsc, watch};
@@ -16,7 +17,7 @@ const MAX_BUFFERED_BYTES: u32 = 1024 * 1024;
 
 /// How many ends of sessions are kept for subscriptions that come after them. A gateway subscribes within milliseconds
 /// after it opened a session.
-const MAX_ENDED_SESSIONS: usize = 256;
+const MAX_ENDED_SESSIONS: Capacity = Capacity { per_account: 256, total: 4_096 };
 
 /// Subscribers of sessions, which receive each update, and of histories, which read what changed at their own pace.
 #[derive(Default)]
@@ -24,8 +25,10 @@ pub(crate) struct Subscriptions {
     sessions: HashMap<SessionKey, Vec<Subscriber>>,
     /// Events by namespace; account changes have no key.
     histories: HashMap<Option<NamespaceKey>, watch::Sender<()>>,
-    /// The update that told how a session ended, of those that ended last; the latest is the last one.
-    ended_sessions: VecDeque<(SessionKey, Bytes)>,
+    /// The update that told how a session ended, of those of each account that ended last.
+    ended_sessions: RecentByAccount<(SessionKey, Bytes)>,
+    /// The number of the latest of them.
+    last_ended: u64,
 }
 
 struct Subscriber {
@@ -113,15 +116,15 @@ impl Subscriptions {
     pub(crate) fn session_ended(&mut self, key: SessionKey, update: Bytes) {
         self.update_session(&key, || update.clone());
         self.sessions.remove(&key);
-        if self.ended_sessions.len() >= MAX_ENDED_SESSIONS {
-            self.ended_sessions.pop_front();
-        }
-        self.ended_sessions.push_back((key, update));
+        self.last_ended += 1;
+        let (account, _) = key.namespace();
+        self.ended_sessions.push(self.last_ended, account, (key, update), MAX_ENDED_SESSIONS);
     }
 
     /// Returns the last update of a session that ended lately, for a subscription that came too late for it.
     pub(crate) fn end_of_session(&self, key: &SessionKey) -> Option<mpsc::Receiver<BufferedUpdate>> {
-        let (_, update) = self.ended_sessions.iter().rev().find(|(ended, _)| ended == key)?;
+        let (account, _) = key.namespace();
+        let (_, update) = self.ended_sessions.of_account(account).rev().find(|(ended, _)| ended == key)?;
         let (updates, receiver) = mpsc::channel(1);
         let subscriber = Subscriber { epoch: 0, updates, budget: ByteBudget::new(MAX_BUFFERED_BYTES) };
         subscriber.send(update).then_some(receiver)
@@ -225,9 +228,13 @@ mod tests {
         let mut subscriptions = Subscriptions::default();
         let key = |number: usize| SessionKey::of(&namespace(), &format!("se_{number}"));
         let update = |number: usize| Bytes::from(format!("end {number}"));
-        (0..=MAX_ENDED_SESSIONS).for_each(|number| subscriptions.session_ended(key(number), update(number)));
+        let of_neighbour = SessionKey::of(&NamespaceRef { account: AccountId(8), ..namespace() }, "se_0");
+        subscriptions.session_ended(of_neighbour.clone(), update(0));
+        let most = MAX_ENDED_SESSIONS.per_account;
+        (0..=most).for_each(|number| subscriptions.session_ended(key(number), update(number)));
         assert!(subscriptions.end_of_session(&key(0)).is_none(), "it is too long ago");
-        for number in [1, MAX_ENDED_SESSIONS] {
+        assert!(subscriptions.end_of_session(&of_neighbour).is_some(), "another account has many");
+        for number in [1, most] {
             let mut late = subscriptions.end_of_session(&key(number)).expect("it ended lately");
             assert_eq!(received(&mut late), [update(number)]);
             assert!(late.is_closed());
