@@ -92,3 +92,18 @@ pub(crate) fn collect_shown<R: Clone, T: Serialize>(
     }
     (page, None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_ends_after_so_many_rows_whether_they_are_shown_or_not() {
+        let page = |from: usize| collect_shown(from..10_000, 2, |row| *row == 1 || *row >= 9_000, |row| row as u64);
+        assert_eq!(page(0), (vec![1], Some(4_095)));
+        assert_eq!(page(4_096), (vec![], Some(8_191)));
+        assert_eq!(page(8_192), (vec![9_000, 9_001], Some(9_001)));
+        assert_eq!(page(9_999), (vec![9_999], None));
+        assert_eq!(page(10_000), (vec![], None));
+    }
+}
