@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Account, AccountChange, AcquireOutcome, ApiKey, ArrivalView, AskedHolds, AskedView, AuditRecord, AwaitRecord,
     AwaitView, BarrierAnswer, BarrierView, CommandError, ConditionView, Durability, EndedGeneration, Event,
-    FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage,
+    FencingToken, Jobs, KeepAliveOutcome, LatchView, LockView, LostHold, MemberView, Namespace, NamespaceUsage, Path,
     PermitHolderView, PermitWaitView, PermitsView, PoolView, QueuedRequestView, ReleaseRequest, ReportedPermits,
     Revision, SemaphoreView, SessionNumber, SessionView, StateBytes, TableEpoch, TableState, UsageTotals, WaitView,
     Woken,
