@@ -89,7 +89,7 @@ fn row(usage: &Value) -> Result<String> {
 fn limit_rows(usage: &Value) -> Result<String> {
     let mut lines = String::new();
     let rows = usage["limit_usage"].as_array().context("the service's answer has no \"limit_usage\"")?;
-    for row in rows.iter().filter(|row| row["used"] != 0) {
+    for row in rows.iter().filter(|row| row["used"].as_u64().is_some_and(|used| used > 0)) {
         let (limit, each) = (api::text_field(row, "limit")?, api::text_field(row, "each")?);
         let figure = |name: &str| row[name].as_u64().with_context(|| format!("the service's answer has no {name:?}"));
         write!(lines, "\n  {limit:<32} {:>12} of {:<12} {each}", figure("used")?, figure("max")?)?;
@@ -120,7 +120,9 @@ mod tests {
     fn a_limit_that_is_used_is_a_line_of_its_own() {
         let each = "account and shard";
         let row = |limit: &str, used: u64| json!({"limit": limit, "each": each, "used": used, "max": 900});
-        let rows = limit_rows(&json!({"limit_usage": [row("max_state_bytes", 17), row("max_tangle", 0)]})).unwrap();
+        let without_use = json!({"limit": "max_readers_per_lock", "each": "lock", "max": 1_000});
+        let shown = json!({"limit_usage": [row("max_state_bytes", 17), row("max_tangle", 0), without_use]});
+        let rows = limit_rows(&shown).unwrap();
         assert_eq!(
             rows.split_whitespace().collect::<Vec<_>>().join(" "),
             "max_state_bytes 17 of 900 account and shard"

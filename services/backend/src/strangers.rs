@@ -46,6 +46,11 @@ impl Strangers {
         }
     }
 
+    /// Returns how many refused credentials a second one address may send; 0 if addresses are not counted.
+    pub(crate) fn refused_per_second(&self) -> u32 {
+        self.refused_per_second
+    }
+
     /// Called before a credential is checked that is not in memory. `from` is the caller's address, if it is known.
     ///
     /// # Errors

@@ -187,7 +187,7 @@ async fn accounts_and_keys_are_managed_over_grpc() {
     let request = v1::GetUsageRequest { account_id: made.id };
     let usage = accounts.get_usage(with(request, "authorization", &operator)).await.unwrap().into_inner();
     let keys = usage.limit_usage.iter().find(|row| row.limit == "max_api_keys").unwrap();
-    assert_eq!((keys.used, keys.max, keys.of_this_gateway), (1, 1_000, false));
+    assert_eq!((keys.used, keys.max, keys.of_this_gateway), (Some(1), 1_000, false));
     let refused = accounts.list_accounts(running.call(v1::ListAccountsRequest::default())).await.unwrap_err();
     assert_eq!((refused.code(), reason(&refused)), (Code::PermissionDenied, "PERMISSION_DENIED".to_owned()));
 }

@@ -18,8 +18,8 @@ pub struct UsageInfo {
     /// Its limits.
     #[schema(value_type = LimitsSchema)]
     pub limits: Limits,
-    /// How much is used of each limit of the account and its namespaces. Only of limits of namespaces for a key that is
-    /// limited to some namespaces.
+    /// Every limit, and how much is used of it. For a key that is limited to some namespaces, only the use of limits of
+    /// namespaces.
     pub limit_usage: Vec<LimitUsageInfo>,
     /// The sum of all that follows. Present values and totals add up; peaks are the highest of one namespace.
     pub total: NamespaceFigures,
@@ -33,18 +33,20 @@ pub struct UsageInfo {
     pub deleted_namespaces: Option<UsageTotalsInfo>,
 }
 
-/// How much of a limit is used.
+/// A limit, and how much of it is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = LimitUsage)]
 pub struct LimitUsageInfo {
     /// The name of the limit, as in errors.
     pub limit: String,
-    /// What has the limit for itself: `account`, `namespace`, `account and gateway`, and so on.
+    /// What has the limit for itself: `account`, `namespace`, `lock`, `account and gateway`, and so on.
     pub each: String,
     /// The present use: of the namespace, shard or node where it is highest. Of a rate, the calls that are not paid off
-    /// yet; for `max_requests_per_second` and `request_bytes_per_second` up to twice `max`.
-    pub used: u64,
-    /// How much the limit allows now; 0 for a rate that is not limited.
+    /// yet; for `max_requests_per_second` and `request_bytes_per_second` up to twice `max`. Absent for limits that count
+    /// neither for the account nor for its namespaces, such as those of each lock, and for those whose use is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
+    /// How much the limit allows now; 0 for a rate that is not limited. Of nodes, what they have by default.
     pub max: u64,
     /// Whether the use is that of the gateway which answers, and other gateways have their own.
     pub of_this_gateway: bool,
@@ -53,8 +55,13 @@ pub struct LimitUsageInfo {
 impl LimitUsageInfo {
     /// The use of a limit in the whole service.
     pub fn new(limit: &Limit, used: u64, max: u64) -> Self {
+        Self { used: Some(used), ..Self::without_use(limit, max) }
+    }
+
+    /// A limit without its use.
+    pub fn without_use(limit: &Limit, max: u64) -> Self {
         let (limit, each) = (limit.name.to_owned(), limit.scope.name().to_owned());
-        Self { limit, each, used, max, of_this_gateway: false }
+        Self { limit, each, used: None, max, of_this_gateway: false }
     }
 
     /// The use of a limit at this gateway by an account with these limits.

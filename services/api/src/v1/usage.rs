@@ -81,6 +81,7 @@ mod tests {
         let limit_usage = vec![
             LimitUsageInfo::new(&limit::STATE_BYTES, 5, limits.max_state_bytes),
             LimitUsageInfo::of_this_gateway(&limit::OPEN_CALLS, 6, &limits),
+            LimitUsageInfo::without_use(&limit::READERS, 7),
         ];
         let message = usage(UsageInfo {
             account_id: "a".into(),
@@ -94,9 +95,10 @@ mod tests {
             deleted_namespaces: Some(totals),
         });
         let rows: Vec<_> = message.limit_usage.iter().map(|row| (&*row.limit, row.used, row.max)).collect();
-        assert_eq!(rows, [("max_state_bytes", 5, 512 << 20), ("max_open_calls", 6, 4_096)]);
+        let used = [("max_state_bytes", Some(5), 512 << 20), ("max_open_calls", Some(6), 4_096)];
+        assert_eq!((&rows[..2], rows[2]), (&used[..], ("max_readers_per_lock", None, 7)));
         let each: Vec<_> = message.limit_usage.iter().map(|row| (&*row.each, row.of_this_gateway)).collect();
-        assert_eq!(each, [("account and shard", false), ("account and gateway", true)]);
+        assert_eq!(each, [("account and shard", false), ("account and gateway", true), ("lock", false)]);
         let only = message.namespaces[0].clone();
         let bytes = only.state_bytes.map(|bytes| (bytes.events, bytes.semaphores));
         assert_eq!((only.figures, bytes), (message.total, Some((2, 3))));

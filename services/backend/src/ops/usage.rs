@@ -1,6 +1,6 @@
 //! Usage of an account: shards count it in steps that they log anyway, and this module adds it up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use holdfast_api::{
     ApiError, ApiResult, LimitUsageInfo, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, UsageInfo, validate,
@@ -84,13 +84,38 @@ impl Service {
             let state = state.into_iter().filter(|(name, _)| is_shown(name)).collect();
             sum.add_shard(nodes, open.into_iter().filter(|namespace| is_shown(&namespace.name)), &state);
         }
-        let mut limit_usage = sum.of_namespaces(&account.limits);
+        let mut counted = sum.of_namespaces(&account.limits);
         if sees_all {
-            limit_usage.extend(sum.of_account(account));
-            limit_usage.push(self.api_key_usage(share, account, context).await?);
-            limit_usage.extend(self.usage_of_this_gateway(account));
+            counted.extend(sum.of_account(account));
+            counted.push(self.api_key_usage(share, account, context).await?);
+            counted.extend(self.usage_of_this_gateway(account));
         }
+        let limit_usage = self.usage_of_every_limit(account, counted);
         Ok(sum.into_info(account, limit_usage, sees_all))
+    }
+
+    /// Returns every limit, in the order of their table: those that are counted with their use.
+    fn usage_of_every_limit(&self, account: &Account, counted: Vec<LimitUsageInfo>) -> Vec<LimitUsageInfo> {
+        let mut counted: HashMap<String, LimitUsageInfo> =
+            counted.into_iter().map(|usage| (usage.limit.clone(), usage)).collect();
+        let row = |limit: &'static Limit| {
+            let counted = counted.remove(limit.name);
+            counted.unwrap_or_else(|| LimitUsageInfo::without_use(limit, self.max_of(limit, account)))
+        };
+        limit::ALL.iter().copied().map(row).collect()
+    }
+
+    /// Returns how much a limit allows the account. The limits of nodes and connections may differ from place to place.
+    fn max_of(&self, limit: &Limit, account: &Account) -> u64 {
+        if *limit == limit::NODE_BYTES {
+            max_node_bytes(&account.limits)
+        } else if *limit == limit::NAMESPACES {
+            account.max_number_of_namespaces.into()
+        } else if *limit == limit::REFUSED_CREDENTIALS {
+            self.inner.strangers.refused_per_second().into()
+        } else {
+            limit.value_of(&account.limits)
+        }
     }
 
     async fn api_key_usage(&self, share: Share, account: &Account, context: &CallContext) -> ApiResult<LimitUsageInfo> {
@@ -113,6 +138,11 @@ impl Service {
         let used = used.chain(inner.held_calls.used(sharer)).chain(own);
         used.map(|(limit, used)| LimitUsageInfo::of_this_gateway(limit, used, &account.limits)).collect()
     }
+}
+
+/// Returns the bytes that all shards of a node may keep for an account.
+fn max_node_bytes(limits: &Limits) -> u64 {
+    limits.max_state_bytes.saturating_mul(Limits::STATE_SHARES_PER_NODE)
 }
 
 /// What the shards have told so far.
@@ -176,7 +206,7 @@ impl UsageSum {
     fn of_account(&self, account: &Account) -> [LimitUsageInfo; 3] {
         let (in_shard, max_in_shard) = (self.state_bytes_of_fullest_shard, account.limits.max_state_bytes);
         let in_node = self.state_bytes_of_nodes.values().copied().max().unwrap_or(0);
-        let max_in_node = max_in_shard.saturating_mul(Limits::STATE_SHARES_PER_NODE);
+        let max_in_node = max_node_bytes(&account.limits);
         let (open, max_open) = (self.namespaces.len() as u64, u64::from(account.max_number_of_namespaces));
         [
             LimitUsageInfo::new(&limit::STATE_BYTES, in_shard, max_in_shard),
@@ -230,24 +260,26 @@ mod tests {
     use crate::ops::core_node::{TestGateway, context};
     use crate::ops::tests::{acquire, demo_tenant};
 
-    /// Limits of accounts that no part of the service counts yet.
-    const NOT_COUNTED: [&Limit; 2] = [&limit::QUESTIONS_OF_NAMESPACE, &limit::FORFEITS];
+    /// Limits of namespaces of which leaders tell no use.
+    const WITHOUT_USE: [&Limit; 2] = [&limit::QUESTIONS_OF_NAMESPACE, &limit::FORFEITS];
 
     #[tokio::test]
-    async fn every_limit_of_the_account_and_its_namespaces_is_shown_with_its_use() {
+    async fn every_limit_is_shown_and_those_of_the_account_and_its_namespaces_with_their_use() {
         let world = TestGateway::start().await;
         let tenant = demo_tenant(&world).await;
         world.service.acquire_lock(&tenant, &context(), acquire("a", "p", Mode::Write)).await.unwrap();
         world.service.account_connections().add(tenant.tenant().unwrap().account.id, 5).unwrap();
         let _unread = world.service.account_buffers(&tenant).answers.unwrap().try_reserve(7).unwrap();
         let usage = world.service.usage(&tenant, &context(), None).await.unwrap();
-        let shown: BTreeSet<&str> = usage.limit_usage.iter().map(|row| row.limit.as_str()).collect();
-        let counted = |limit: &&Limit| limit.scope.is_of_account() && !NOT_COUNTED.contains(limit);
-        let expected: BTreeSet<&str> = limit::ALL.iter().copied().filter(counted).map(|limit| limit.name).collect();
-        assert_eq!(shown, expected);
-        assert_eq!(shown.len(), usage.limit_usage.len());
+        let shown = usage.limit_usage.iter().map(|row| (row.limit.as_str(), row.each.as_str()));
+        assert!(shown.eq(limit::ALL.iter().map(|limit| (limit.name, limit.scope.name()))), "{usage:?}");
+        let counted = usage.limit_usage.iter().filter(|row| row.used.is_some());
+        let counted: BTreeSet<&str> = counted.map(|row| row.limit.as_str()).collect();
+        let is_counted = |limit: &&Limit| limit.scope.is_of_account() && !WITHOUT_USE.contains(limit);
+        let expected: BTreeSet<&str> = limit::ALL.iter().copied().filter(is_counted).map(|limit| limit.name).collect();
+        assert_eq!(counted, expected);
         let row = |limit: &Limit| usage.limit_usage.iter().find(|row| row.limit == limit.name).unwrap();
-        let used = |limit| (row(limit).used, row(limit).max, row(limit).of_this_gateway);
+        let used = |limit| (row(limit).used.unwrap(), row(limit).max, row(limit).of_this_gateway);
         assert_eq!(used(&limit::HOLDS), (1, 1_000_000, false));
         assert_eq!(used(&limit::NAMESPACES), (1, u64::from(usage.max_number_of_namespaces), false));
         assert_eq!((row(&limit::NAMESPACE_CHANGES).max, row(&limit::NAMESPACE_CHANGES).of_this_gateway), (120, true));
@@ -257,6 +289,11 @@ mod tests {
         assert_eq!(used(&limit::OPEN_CALLS), (0, 4_096, true), "this very call is over");
         assert_eq!(used(&limit::CONNECTIONS), (1, 1_000, true));
         assert_eq!(used(&limit::BUFFERED_BYTES), (7, 64 << 20, true));
+        let without_use = |limit| (row(limit).used, row(limit).max, row(limit).of_this_gateway);
+        assert_eq!(without_use(&limit::READERS), (None, 1_000, false));
+        assert_eq!(without_use(&limit::OWNERS_OF_SESSION), (None, 10_000, false));
+        assert_eq!(without_use(&limit::REFUSED_CREDENTIALS), (None, 20, false));
+        assert_eq!(without_use(&limit::NODE_PROCESSES), (None, limit::NODE_PROCESSES.default_value(), false));
     }
 
     #[tokio::test]
@@ -267,7 +304,13 @@ mod tests {
         let narrow = CreateApiKey { namespaces: Some(vec!["demo".into()]), ..CreateApiKey::default() };
         let caller = world.caller(&account, narrow).await;
         let usage = world.service.usage(&caller, &context(), None).await.unwrap();
-        assert!(usage.limit_usage.iter().all(|row| row.each == "namespace"), "{usage:?}");
-        assert_eq!(usage.limit_usage.len(), 10);
+        let used: Vec<_> = usage.limit_usage.iter().filter(|row| row.used.is_some()).collect();
+        assert!(used.iter().all(|row| row.each == "namespace"), "{used:?}");
+        assert_eq!((used.len(), usage.limit_usage.len()), (10, limit::ALL.len()));
+        let max = |limit: &Limit| usage.limit_usage.iter().find(|row| row.limit == limit.name).unwrap().max;
+        assert_eq!(
+            (max(&limit::NAMESPACES), max(&limit::NODE_BYTES)),
+            (usage.max_number_of_namespaces.into(), 1 << 30)
+        );
     }
 }

@@ -49,6 +49,9 @@ async fn operations_holds_waits_and_peaks_are_told_for_each_namespace_and_the_ac
     let limits = ["max_holds_per_namespace", "max_waiting_per_namespace", "max_number_of_namespaces"];
     assert_eq!(limits.map(used), [1, 1, 2], "of the namespace that has most");
     assert_eq!(used("max_state_bytes"), usage["state_bytes_of_fullest_shard"].as_u64().unwrap());
+    let of_locks = rows.iter().find(|row| row["limit"] == "max_readers_per_lock").unwrap();
+    let shown = json!({"limit": "max_readers_per_lock", "each": "lock", "max": 1_000, "of_this_gateway": false});
+    assert_eq!(*of_locks, shown, "each lock has it, and no use is shown");
 }
 
 #[tokio::test]

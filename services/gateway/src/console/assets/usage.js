@@ -38,7 +38,7 @@ export function open() {
     (row) => row.id,
   );
   const uses = table(
-    "Use of each limit",
+    "Each limit and its use",
     [
       {
         label: "Limit",
@@ -49,14 +49,14 @@ export function open() {
         label: "Used",
         right: true,
         state: (row) => [row.used, row.max],
-        cell: (row) => el("span", { class: "meter" }, number(row.used), meter(row.max ? row.used / row.max : 0)),
+        cell: (row) => (row.used === undefined ? "" : used(row.used, row.max ? row.used / row.max : 0)),
       },
       { label: "Allowed", right: true, state: (row) => row.max, cell: (row) => shownAs(row.limit, row.max) },
       { label: "Each", state: (row) => row.each, cell: (row) => row.each },
       {
         label: "Counted",
         state: (row) => row.of_this_gateway,
-        cell: (row) => (row.of_this_gateway ? "at this gateway" : "in the service"),
+        cell: (row) => (row.used === undefined ? "" : row.of_this_gateway ? "at this gateway" : "in the service"),
       },
     ],
     [],
@@ -114,6 +114,7 @@ export function open() {
   };
 }
 
+const used = (value, share) => el("span", { class: "meter" }, number(value), barOf(share, share > 0.8));
 const words = (name) => {
   const [first, ...rest] = name.split("_").filter((word) => word !== "ms");
   return [WORDS[first] ?? first, ...rest].join(" ");
