@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use holdfast_types::CommandError;
-use holdfast_types::limit::{self, Limit};
+use holdfast_types::limit::{self, Limit, Reached};
 
 use crate::Code;
 
@@ -86,6 +86,14 @@ impl ApiError {
         self.with("limit", limit.name).with("max", max.to_string())
     }
 
+    /// As [`Self::at_limit`], if there is one.
+    fn at_reached(self, reached: Option<Reached>) -> Self {
+        match reached {
+            Some(Reached { limit, max }) => self.at_limit(limit, max),
+            None => self,
+        }
+    }
+
     /// Returns the limit that is reached, if the error is about one.
     pub fn limit(&self) -> Option<&'static Limit> {
         self.ids.iter().find(|(name, _)| *name == "limit").and_then(|(_, limit)| limit::find(limit))
@@ -118,7 +126,8 @@ impl ApiError {
 
 impl From<CommandError> for ApiError {
     fn from(refusal: CommandError) -> Self {
-        let (detail, limit) = (refusal.to_string(), refusal.limit());
+        let (detail, reached) = (refusal.to_string(), refusal.reached());
+        let limit = reached.map(|reached| reached.limit);
         match refusal {
             CommandError::AccountNotFound(id) => {
                 Self::new(Code::AccountNotFound, detail).with("account", id.to_string())
@@ -158,8 +167,10 @@ impl From<CommandError> for ApiError {
             | CommandError::Busy(_)
             | CommandError::NotProposed(_)
             | CommandError::Unreported { .. }
-            | CommandError::Quarantined => Self::new(Code::Unavailable, detail),
-            CommandError::Full(_) => Self::new(Code::Unavailable, detail).retry_in(RETRY_AFTER_FULL),
+            | CommandError::Quarantined => Self::new(Code::Unavailable, detail).at_reached(reached),
+            CommandError::Full(_) => {
+                Self::new(Code::Unavailable, detail).retry_in(RETRY_AFTER_FULL).at_reached(reached)
+            }
             // Only change feeds and nodes send these queries; a caller would see such an error only through a fault.
             CommandError::ChangesCompacted { .. } | CommandError::NotWaiting => Self::internal(detail),
             CommandError::Malformed(_) => Self::internal(detail),
@@ -201,6 +212,23 @@ mod tests {
         let error = ApiError::from(CommandError::RateLimited { what, max: 60, wait_ms: 1_500 });
         assert_eq!((error.code, error.retry_after_seconds()), (Code::RateLimited, Some(2)));
         assert_eq!(error.ids, [("limit", "max_key_changes".to_owned()), ("max", "60".to_owned())]);
+    }
+
+    #[test]
+    fn a_place_without_room_is_unavailable_and_names_what_is_full() {
+        let reached = |limit| Reached { limit, max: 9 }.to_string();
+        let cases = [
+            (CommandError::Full(reached(&limit::SHARD_BYTES)), "shard_bytes", 5),
+            (CommandError::Full(reached(&limit::MEMORY)), "node_memory_bytes", 5),
+            (CommandError::Busy(reached(&limit::PENDING_CHANGES)), "pending_changes", 1),
+            (CommandError::NotProposed(reached(&limit::COMMANDS_OF_SHARD)), "queued_commands_of_shard", 1),
+        ];
+        for (refusal, limit, seconds) in cases {
+            let error = ApiError::from(refusal);
+            assert_eq!((error.code, error.retry_after_seconds()), (Code::Unavailable, Some(seconds)), "{limit}");
+            assert_eq!(error.ids, [("limit", limit.to_owned()), ("max", "9".to_owned())]);
+        }
+        assert!(ApiError::from(CommandError::Busy("a job is not done".into())).ids.is_empty());
     }
 
     #[test]

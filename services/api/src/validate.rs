@@ -75,9 +75,6 @@ pub fn prefix(segments: &[String], limits: &Limits) -> ApiResult<Path> {
     path("prefix", segments, limits.max_path_depth)
 }
 
-/// Maximum pairs in the metadata of a hold or a session.
-const MAX_METADATA_PAIRS: usize = 64;
-
 /// Validates the metadata of a hold: the limit covers keys and values together.
 pub fn metadata(metadata: &Metadata, limits: &Limits) -> ApiResult<()> {
     metadata_of("metadata", metadata, limits)
@@ -88,10 +85,10 @@ fn metadata_of(field: &str, metadata: &Metadata, limits: &Limits) -> ApiResult<(
     if metadata.contains_key("") {
         return Err(ApiError::invalid(field, format!("{field}: a key is empty")));
     }
-    let pairs = metadata.len();
-    if pairs > MAX_METADATA_PAIRS {
-        let detail = format!("{field}: has {pairs} pairs, at most {MAX_METADATA_PAIRS} are allowed");
-        return Err(ApiError::invalid(field, detail));
+    let (pairs, max) = (metadata.len() as u64, limit::METADATA_PAIRS.default_value());
+    if pairs > max {
+        let detail = format!("{field}: has {pairs} pairs, at most {max} are allowed");
+        return Err(ApiError::invalid(field, detail).at_limit(&limit::METADATA_PAIRS, max));
     }
     let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     let max = limits.max_metadata_bytes;

@@ -157,11 +157,12 @@ fn each_limit_of_a_request_is_named_by_what_exceeds_it() {
     let ttl = |ms| ttl_ms(Some(ms), None, None, &limits, NOW);
     let until = |ms: u64| ttl_ms(None, Some(NOW + std::time::Duration::from_millis(ms)), None, &limits, NOW);
     let pairs = |bytes: usize| Metadata::from([("k".to_owned(), "v".repeat(bytes - 1))]);
+    let short_pairs = |count: usize| (0..count).map(|pair| (pair.to_string(), String::new())).collect::<Metadata>();
     let claims_of = |count| vec![Resource { path: vec!["a".to_owned()], mode: Mode::Write }; count];
     let deep = |depth| prefix(&vec!["a".to_owned(); depth], &limits).map(drop);
     let waits = |wait_ms| wait_options(&Terms { wait_ms, ..Terms::default() }, &limits);
     let (metadata_bytes, max_wait) = (limits.max_metadata_bytes as usize, limits.max_wait_ms);
-    let cases: [(&Limit, ApiResult<()>, ApiResult<()>); 10] = [
+    let cases: [(&Limit, ApiResult<()>, ApiResult<()>); 11] = [
         (
             &limit::DESCRIPTION_BYTES,
             description(&"d".repeat(usual), &limits),
@@ -172,6 +173,7 @@ fn each_limit_of_a_request_is_named_by_what_exceeds_it() {
             metadata(&pairs(metadata_bytes), &limits),
             metadata(&pairs(metadata_bytes + 1), &limits),
         ),
+        (&limit::METADATA_PAIRS, metadata(&short_pairs(64), &limits), metadata(&short_pairs(65), &limits)),
         (&limit::CLAIMS, claims(&claims_of(2), &limits).map(drop), claims(&claims_of(3), &limits).map(drop)),
         (&limit::PATH_DEPTH, deep(2), deep(3)),
         (&limit::MAX_TTL, ttl(limits.max_ttl_ms).map(drop), until(limits.max_ttl_ms + 1).map(drop)),
@@ -194,6 +196,6 @@ fn each_limit_of_a_request_is_named_by_what_exceeds_it() {
         let error = exceeded.unwrap_err();
         assert_eq!((error.code.name(), error.limit()), (limit.code, Some(limit)), "{error}");
         let names_max = error.ids.iter().any(|(name, _)| *name == "max");
-        assert_eq!(names_max, limit.name.starts_with("max"), "{error:?}");
+        assert_eq!(names_max, !limit.name.starts_with("min"), "{error:?}");
     }
 }

@@ -4,15 +4,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use holdfast_api::{ApiError, ApiResult, Code};
+use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::Rate;
 use holdfast_types::limit::{self, Limit, counted_address};
 
 use crate::rate_counter::RateCounter;
 use crate::refusals::count_refusal_at;
 
-/// Look-ups a second, for all addresses together, of key ids that this cluster's secret does not authenticate.
-const UNKNOWN_KEYS_PER_SECOND: u64 = 50;
 /// How many times a rate's calls of a second are allowed at once.
 const BURST_FACTOR: u32 = 2;
 /// Clients behind one address come back together after a failover.
@@ -79,9 +77,9 @@ impl Strangers {
             let max = limit::UNKNOWN_KEYS.default_value();
             self.unknown_keys.admit(from, max).map_err(|wait| limited(&limit::UNKNOWN_KEYS, max, wait))?;
         }
-        let detail = "this gateway looks up too many API keys that are unknown; try again, or create a new key";
-        let admitted = self.unknown_keys_of_all.admit((), UNKNOWN_KEYS_PER_SECOND);
-        admitted.map_err(|wait| ApiError::new(Code::RateLimited, detail).retry_in(wait))
+        let (row, max) = (&limit::ALL_UNKNOWN_KEYS, limit::ALL_UNKNOWN_KEYS.default_value());
+        let admitted = self.unknown_keys_of_all.admit((), max);
+        admitted.map_err(|wait| ApiError::limited(row, max, "try again, or create a new key").retry_in(wait))
     }
 
     /// Takes back an admitted look-up that found a key: an old one, and no stranger's.
@@ -89,7 +87,7 @@ impl Strangers {
         if let Some(from) = self.counted(from) {
             self.unknown_keys.take_back(&from, limit::UNKNOWN_KEYS.default_value());
         }
-        self.unknown_keys_of_all.take_back(&(), UNKNOWN_KEYS_PER_SECOND);
+        self.unknown_keys_of_all.take_back(&(), limit::ALL_UNKNOWN_KEYS.default_value());
     }
 
     /// Counts a request that needs no credential. Callers on this machine are not counted.
@@ -132,6 +130,8 @@ fn is_remote(from: &IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::Code;
+
     use super::*;
 
     fn address(text: &str) -> Option<IpAddr> {
@@ -162,6 +162,9 @@ mod tests {
         assert_eq!((admitted("2001:db8::1"), admitted("2001:db8::2")), (10, 0), "they are in one network");
         let total: usize = (10..30).map(|host| admitted(&format!("192.0.2.{host}"))).sum();
         assert_eq!(total, 30, "fifty in all");
+        let error = strangers.admit_unknown_key(address("192.0.2.99")).unwrap_err();
+        assert_eq!((error.code, error.retry_after_seconds()), (Code::RateLimited, Some(1)));
+        assert_eq!(error.ids, [("limit", "all_unknown_keys_per_second".to_owned()), ("max", "50".to_owned())]);
     }
 
     #[tokio::test(start_paused = true)]

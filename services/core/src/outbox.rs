@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::Application;
+use crate::limit::{self, Reached};
 use crate::{AccountId, Command, CommandError};
 
 /// A message that is not confirmed yet.
@@ -90,7 +91,8 @@ impl Outbox {
         if self.by_account.get(&account).is_none_or(|account| account.pending.len() < max) {
             return Ok(());
         }
-        Err(CommandError::Busy(format!("other shards have yet to confirm {max} changes of this account")))
+        let reached = Reached { limit: &limit::PENDING_CHANGES, max: max as u64 };
+        Err(CommandError::Busy(reached.to_string()))
     }
 
     /// Adds a message and returns its number, which it also passes to `command`.

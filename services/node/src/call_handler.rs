@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_core::Application;
+use holdfast_core::limit::{self, Reached};
 use holdfast_core::{BarrierQuery, Command, JobState, LatchQuery, LocksCommand, Query, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
@@ -114,7 +115,8 @@ async fn handle_call(
     // Calls that wait are bounded by their connections.
     let counted = target.filter(|_| caller.is_none()).map(|(_, shard)| shard.open_call());
     if matches!(counted, Some(None)) {
-        let outcome = Outcome::NotProposed("too many calls to the shard are in progress; try again later".into());
+        let reached = Reached { limit: &limit::CALLS_IN_SHARD, max: limit::MAX_SHARD_CALLS };
+        let outcome = Outcome::NotProposed(format!("{reached}; try again later"));
         return Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules });
     }
     let outcome = match (target, call.body, caller) {
@@ -194,6 +196,7 @@ pub(crate) fn rejection(error: ProposeError) -> Outcome {
     match error {
         ProposeError::NotLeader(not_leader) => not_leader_outcome(not_leader),
         ProposeError::NotProposed(reason) => Outcome::NotProposed(reason.into()),
+        ProposeError::Limited(limit) => Outcome::NotProposed(limit.to_string()),
         ProposeError::UnsupportedCommand(reason) => Outcome::NotProposed(reason),
         ProposeError::Unknown(reason) => Outcome::Unknown(reason.into()),
     }

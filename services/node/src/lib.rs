@@ -31,6 +31,7 @@ mod metrics;
 mod mutations;
 mod node;
 mod node_server;
+mod open_calls;
 mod options;
 mod outbox_sender;
 mod query;

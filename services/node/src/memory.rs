@@ -8,12 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use holdfast_core::limit::{self, MAX_SHARD_BYTES, Reached};
 use holdfast_core::locks::Charge;
 use holdfast_core::{AccountId, CommandError, Limits};
 use parking_lot::Mutex;
-
-/// Bytes of a shard, beyond which it accepts no new state.
-pub(crate) const MAX_SHARD_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
 /// The memory usage of a node. Clones share the counts.
 #[derive(Clone, Debug)]
@@ -48,7 +46,7 @@ struct AccountUsage {
 impl NodeMemory {
     /// Creates a node's memory with this limit in bytes for all accounts together.
     pub(crate) fn new(limit: u64) -> Self {
-        Self::with_refusal(limit, |_| CommandError::Full("the node's memory is nearly used up".into()))
+        Self::with_refusal(limit, |max| CommandError::Full(Reached { limit: &limit::MEMORY, max }.to_string()))
     }
 
     /// Creates the memory for the lock tables of a node that are in no log, with this limit in bytes.
@@ -150,7 +148,8 @@ impl ShardMemory {
     /// Checks whether the account may grow in this shard.
     pub(crate) fn check(&self, account: AccountId) -> Result<(), CommandError> {
         if self.usage.lock().total >= MAX_SHARD_BYTES {
-            return Err(CommandError::Full("the shard's memory is used up".into()));
+            let reached = Reached { limit: &limit::SHARD_BYTES, max: MAX_SHARD_BYTES };
+            return Err(CommandError::Full(reached.to_string()));
         }
         self.node.check(account)
     }
@@ -232,7 +231,8 @@ mod tests {
         shard.update(&[Charge { max: 10_000, ..charge(1, 790) }, charge(2, 5)]);
         assert_eq!(node.check(AccountId(1)), Ok(()));
         shard.update(&[charge(2, 15)]);
-        assert!(matches!(node.check(AccountId(1)), Err(CommandError::Full(_))));
+        let refused = node.check(AccountId(1)).expect_err("it has most, and little is left");
+        assert_eq!(refused.reached(), Some(Reached { limit: &limit::MEMORY, max: 1_000 }));
         assert_eq!(node.check(AccountId(2)), Ok(()), "it has less than its share");
         shard.update(&[charge(3, 195)]);
         assert!(matches!(node.check(AccountId(2)), Err(CommandError::Full(_))), "there is nothing left");
@@ -257,7 +257,10 @@ mod tests {
     fn a_shard_that_is_full_takes_nothing_new_from_anybody() {
         let shard = ShardMemory::new(NodeMemory::new(u64::MAX));
         shard.update(&[Charge { max: u64::MAX / 2, ..charge(1, MAX_SHARD_BYTES) }]);
-        assert!(matches!(shard.check(AccountId(2)), Err(CommandError::Full(_))));
+        let refused = shard.check(AccountId(2)).expect_err("the shard is full");
+        assert_eq!(refused.reached(), Some(Reached { limit: &limit::SHARD_BYTES, max: MAX_SHARD_BYTES }));
+        let (node, other) = (shard.node.clone(), ShardMemory::new(shard.node.clone()));
+        assert_eq!((node.check(AccountId(2)), other.check(AccountId(2))), (Ok(()), Ok(())), "another shard has room");
         shard.reset(&[charge(2, 5)]);
         assert_eq!(shard.check(AccountId(2)), Ok(()));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use holdfast_cluster::{GroupConfig, GroupShard};
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::machine::{Checkpoint, ShardMachine, encode_left_out};
+use crate::open_calls::{OpenCall, OpenCalls};
 use crate::outbox_sender::OutboxSender;
 use crate::{shard_health, tasks};
 
@@ -24,10 +25,6 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 const BARRIER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay between attempts to write that entry.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
-
-/// Calls to one shard in progress here, besides those that wait: four gateways may have their share at once. Further ones
-/// are rejected, so that a shard that stands still does not use up the node's memory.
-const MAX_OPEN_CALLS: usize = 16_384;
 
 /// The replica to start.
 pub(crate) struct ReplicaSpec<'a> {
@@ -61,22 +58,13 @@ pub(crate) struct ShardReplica {
     pub(crate) group: Group,
     pub(crate) machine: Arc<ShardMachine>,
     pub(crate) reads: ReadMode,
-    open_calls: AtomicUsize,
+    open_calls: OpenCalls,
     /// The release of this program.
     pub(crate) release: Arc<str>,
     /// The stored record of what it failed at.
     poison: Mutex<Option<Poison>>,
     /// Why its state can't be taken from other replicas.
     rebuild_problem: Mutex<Option<String>>,
-}
-
-/// A call that counts for its shard until it is dropped.
-pub(crate) struct OpenCall<'a>(&'a AtomicUsize);
-
-impl Drop for OpenCall<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// How the states of a shard on replicas compare with that of one of them.
@@ -163,15 +151,13 @@ impl ShardReplica {
             tracing::error!(shard = id, %error, "what the shard failed at before can't be read");
             None
         });
-        let (open_calls, poison, rebuild_problem) = (AtomicUsize::new(0), Mutex::new(poison), Mutex::default());
+        let (open_calls, poison, rebuild_problem) = (OpenCalls::default(), Mutex::new(poison), Mutex::default());
         Self { application, id, number, bounds, group, machine, reads, open_calls, release, poison, rebuild_problem }
     }
 
     /// Counts a call; `None` if there are too many.
     pub(crate) fn open_call(&self) -> Option<OpenCall<'_>> {
-        let before = self.open_calls.fetch_add(1, Ordering::Relaxed);
-        let open = OpenCall(&self.open_calls);
-        (before < MAX_OPEN_CALLS).then_some(open)
+        self.open_calls.open()
     }
 
     /// Returns what the shard failed at for good, and has not served since: as stored, also by an earlier process.

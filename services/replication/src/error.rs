@@ -23,12 +23,25 @@ pub enum ProposeError {
     /// The command was not proposed, for this reason.
     #[error("not proposed: {0}")]
     NotProposed(&'static str),
+    /// The command was not proposed: too much waits already.
+    #[error("not proposed: {0}")]
+    Limited(QueueLimit),
     /// The command was not proposed: some replica could not apply it.
     #[error("not proposed: {0}")]
     UnsupportedCommand(String),
     /// The outcome is unknown: the command may have been applied, or may still be.
     #[error("proposed, outcome unknown: {0}")]
     Unknown(&'static str),
+}
+
+/// A limit of the commands that wait for the log of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is limited to {max}; try again later")]
+pub struct QueueLimit {
+    /// What is limited.
+    pub what: &'static str,
+    /// How many commands there may be, or what counts as so many.
+    pub max: usize,
 }
 
 /// A group can't be started or has stopped for good.

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
 use crate::entry_batch::{EntryBatch, MAX_BATCH_COMMANDS_OF_ACCOUNT, MAX_BATCH_UNITS};
-use crate::error::ProposeError;
+use crate::error::{ProposeError, QueueLimit};
 
 /// Minimum bytes that a command counts for in the queue.
 const MIN_COMMAND_BYTES: usize = 4 * 1024;
@@ -31,10 +31,21 @@ const QUEUED: u8 = 0;
 const PROPOSED: u8 = 1;
 const CANCELLED: u8 = 2;
 
-const LANE_IS_FULL: &str =
-    "the calls of this account that wait at the shard are too many or too large; try again later";
-const SHARD_IS_FULL: &str = "the calls that wait at the shard are too many or too large; try again later";
-const QUEUE_IS_FULL: &str = "the queue of the shard's group is full; try again later";
+const LANE_IS_FULL: QueueLimit = QueueLimit {
+    what: "the number of commands of an account in the queue of a group, and their size in units of 4 KiB,",
+    max: LIMITS.lane / MIN_COMMAND_BYTES,
+};
+const SHARD_IS_FULL: QueueLimit = QueueLimit {
+    what: "the number of commands for a shard in the queue of its group, and their size in units of 4 KiB,",
+    max: MAX_BYTES_OF_SHARD / MIN_COMMAND_BYTES,
+};
+const QUEUE_IS_FULL: QueueLimit = QueueLimit {
+    what: "the number of commands in the queue of a group, and their size in units of 4 KiB,",
+    max: LIMITS.total / MIN_COMMAND_BYTES,
+};
+const OWN_QUEUE_IS_FULL: &str = "the leader's own commands wait already; try again later";
+/// What may wait for the log of a group: commands of an account, of a shard, and all.
+pub const QUEUE_LIMITS: [QueueLimit; 3] = [LANE_IS_FULL, SHARD_IS_FULL, QUEUE_IS_FULL];
 
 pub(crate) type ProposalResult = Result<Bytes, ProposeError>;
 
@@ -121,7 +132,7 @@ impl ShardQueue {
 
 impl State {
     /// Queues a command in the lane of its account; returns those that made room.
-    fn push(&mut self, queued: QueuedProposal) -> Result<Vec<QueuedProposal>, &'static str> {
+    fn push(&mut self, queued: QueuedProposal) -> Result<Vec<QueuedProposal>, QueueLimit> {
         let (lane, shard, bytes) = (queued.lane, queued.proposal.shard, queued.counted_bytes());
         if self.of_shard.get(&shard).is_some_and(|of_shard| !of_shard.admits(&queued)) {
             return Err(SHARD_IS_FULL);
@@ -155,9 +166,9 @@ impl State {
         }
     }
 
-    fn push_own(&mut self, proposal: Proposal) -> Result<(), &'static str> {
+    fn push_own(&mut self, proposal: Proposal) -> Result<(), ProposeError> {
         if self.own.len() >= MAX_OWN_COMMANDS {
-            return Err(QUEUE_IS_FULL);
+            return Err(ProposeError::NotProposed(OWN_QUEUE_IS_FULL));
         }
         self.of_shard.entry(proposal.shard).or_default().commands += 1;
         self.own.push_back(proposal);
@@ -193,7 +204,8 @@ impl ProposalQueue {
     /// a smaller lane displaces the newest ones of larger lanes, which fail.
     ///
     /// # Errors
-    /// `NotProposed`: the account or the group has too much queued, or the replica is stopping.
+    /// `Limited`: the account, the shard or the group has too much queued. `NotProposed`: so has the leader itself, or the
+    /// replica is stopping.
     pub(crate) fn push(&self, account: Option<u64>, proposal: Proposal) -> Result<(), ProposeError> {
         let mut state = self.state.lock();
         if state.is_closed {
@@ -202,14 +214,14 @@ impl ProposalQueue {
         let pushed = match account {
             Some(account) => {
                 let lane = if is_enabled(Mutation::OneLane) { u64::MAX } else { account };
-                state.push(QueuedProposal { lane, proposal })
+                state.push(QueuedProposal { lane, proposal }).map_err(ProposeError::Limited)
             }
             None => state.push_own(proposal).map(|()| Vec::new()),
         };
         drop(state);
         self.pushed.notify_one();
-        for evicted in pushed.map_err(ProposeError::NotProposed)? {
-            let _ = evicted.proposal.reply.send(Err(ProposeError::NotProposed(LANE_IS_FULL)));
+        for evicted in pushed? {
+            let _ = evicted.proposal.reply.send(Err(ProposeError::Limited(QUEUE_IS_FULL)));
         }
         Ok(())
     }
@@ -306,7 +318,13 @@ mod tests {
     }
 
     /// Queues so many commands of an account for a shard. They stay wanted as long as the result lives.
-    fn fill(queue: &ProposalQueue, account: u64, shard: u32, count: usize, units: u64) -> Vec<impl Sized + use<>> {
+    fn fill(
+        queue: &ProposalQueue,
+        account: u64,
+        shard: u32,
+        count: usize,
+        units: u64,
+    ) -> Vec<oneshot::Receiver<ProposalResult>> {
         let push = |_| {
             let (proposal, answered) = proposal(shard, units);
             queue.push(Some(account), proposal).unwrap();
@@ -366,7 +384,7 @@ mod tests {
         assert_eq!(queue.len_of(1), 2_048);
         let few = fill(&queue, 3, 1, MIN_COMMANDS_OF_ACCOUNT, 1);
         let refused = queue.push(Some(3), proposal(1, 1).0).unwrap_err();
-        assert!(matches!(refused, ProposeError::NotProposed(SHARD_IS_FULL)), "{refused:?}");
+        assert_eq!(refused, ProposeError::Limited(SHARD_IS_FULL));
         let others = fill(&queue, 3, 2, 512, 1);
         // The leader's own commands have room of their own.
         queue.push(None, proposal(1, 1).0).unwrap();
@@ -375,6 +393,33 @@ mod tests {
         assert!(queue.state.lock().of_shard.is_empty());
         let again = fill(&queue, 3, 1, 1_024, 1);
         drop((full, few, others, again));
+    }
+
+    #[test]
+    fn an_account_whose_lane_is_full_is_refused_and_another_is_served() {
+        let queue = ProposalQueue::new();
+        let max = LANE_IS_FULL.max;
+        let full = fill(&queue, 1, 1, max, 1);
+        let refused = queue.push(Some(1), proposal(2, 1).0).unwrap_err();
+        assert_eq!((refused, max), (ProposeError::Limited(LANE_IS_FULL), 1_024));
+        let others = fill(&queue, 2, 2, 1, 1);
+        assert_eq!(next_entry(&queue).last(), Some(&(2, 1)));
+        drop((full, others));
+    }
+
+    #[test]
+    fn a_full_queue_refuses_whoever_has_most_and_takes_from_others() {
+        let queue = ProposalQueue::new();
+        // Each account has as much as it may, in a shard of its own.
+        let accounts = QUEUE_IS_FULL.max / LANE_IS_FULL.max;
+        let mut full: Vec<_> = (0..accounts)
+            .flat_map(|account| fill(&queue, account as u64, account as u32, LANE_IS_FULL.max, 1))
+            .collect();
+        let others = fill(&queue, 100, 100, 1, 1);
+        let refused = full.iter_mut().filter_map(|answered| answered.try_recv().ok()).collect::<Vec<_>>();
+        assert_eq!(refused, [Err(ProposeError::Limited(QUEUE_IS_FULL))], "the newest of a full lane gave way");
+        assert_eq!(queue.len_of(100), 1);
+        drop((full, others));
     }
 
     #[test]

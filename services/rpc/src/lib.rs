@@ -36,7 +36,7 @@ pub use frames::EncodesAs;
 pub use identity::{Identity, introduce};
 pub use in_flight::{InFlight, Waiter};
 pub use protocol::{Calls, PREAMBLE, Protocol};
-pub use responder::Responder;
+pub use responder::{CALL_LIMITS, CallLimit, Responder};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Serves the connection of a caller: many calls in flight, several in a frame.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use futures::stream::FuturesUnordered;
@@ -28,6 +29,19 @@ const MAX_CALLS: CallCount = CallCount { calls: 131_072, bytes: 256 << 20 };
 pub(crate) const MAX_CALLS_OF_ACCOUNT: CallCount = CallCount { calls: 4_096, bytes: 16 << 20 };
 /// Deferred calls of one connection.
 const MAX_DEFERRED_CALLS: usize = 300_000;
+/// What the calls of a connection are refused at: those of an account, all, and deferred ones. The numbers are those of
+/// urgent calls.
+pub const CALL_LIMITS: [CallLimit; 3] = [OF_ACCOUNT, OF_CONNECTION, DEFERRED];
+const OF_ACCOUNT: CallLimit = CallLimit {
+    what: "the number of calls of an account of one gateway in progress at a node, and their size in units of 4 KiB,",
+    max: MAX_CALLS_OF_ACCOUNT.calls,
+};
+const OF_CONNECTION: CallLimit = CallLimit {
+    what: "the number of calls of one gateway in progress at a node, and their size in units of 2 KiB,",
+    max: MAX_CALLS.calls,
+};
+const DEFERRED: CallLimit =
+    CallLimit { what: "the number of calls of one gateway that wait at a node", max: MAX_DEFERRED_CALLS };
 /// Replies of deferred calls that wait for the connection.
 const MAX_QUEUED_REPLIES: usize = 16_384;
 /// Replies in one frame.
@@ -78,6 +92,22 @@ impl Server<Calls> for Responder {
                 return;
             }
         }
+    }
+}
+
+/// A limit of the calls of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimit {
+    /// What is limited.
+    pub what: &'static str,
+    /// How many calls there may be, or what counts as so many.
+    pub max: usize,
+}
+
+/// Why a call is rejected.
+impl fmt::Display for CallLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is limited to {}; try again later", self.what, self.max)
     }
 }
 
@@ -145,14 +175,15 @@ impl CallsInFlight {
     }
 
     /// Counts a call; returns why it is rejected if there are too many.
-    fn count(&mut self, call: CountedCall) -> Result<(), &'static str> {
+    fn count(&mut self, call: CountedCall) -> Result<(), CallLimit> {
         let of_account = self.accounts.get(&call.account).copied().unwrap_or_default();
         let max = |limit: CallCount| if call.is_urgent { limit } else { limit.without_reserve() };
-        if call.account != 0 && !of_account.fits(call.bytes, max(MAX_CALLS_OF_ACCOUNT)) {
-            return Err("the calls of this account in progress at the node are too many or too large; try again later");
+        let (max_of_account, max_total) = (max(MAX_CALLS_OF_ACCOUNT), max(MAX_CALLS));
+        if call.account != 0 && !of_account.fits(call.bytes, max_of_account) {
+            return Err(CallLimit { max: max_of_account.calls, ..OF_ACCOUNT });
         }
-        if !self.total.fits(call.bytes, max(MAX_CALLS)) {
-            return Err("the calls in progress at the node are too many or too large; try again later");
+        if !self.total.fits(call.bytes, max_total) {
+            return Err(CallLimit { max: max_total.calls, ..OF_CONNECTION });
         }
         self.total.add(call.bytes);
         self.accounts.entry(call.account).or_default().add(call.bytes);
@@ -193,8 +224,8 @@ impl CallsInFlight {
     fn start_call(&mut self, call: Call) {
         let (id, is_urgent) = (call.id, call.is_urgent);
         let counted = CountedCall { account: call.account, bytes: call_bytes(&call), is_urgent };
-        if let Err(reason) = self.count(counted) {
-            let answer = failure(id, Outcome::NotProposed(reason.to_owned()));
+        if let Err(limit) = self.count(counted) {
+            let answer = failure(id, Outcome::NotProposed(limit.to_string()));
             self.running.push(futures::future::ready((answer, None)).boxed());
             return;
         }
@@ -215,7 +246,7 @@ impl CallsInFlight {
     fn start_deferrable(&mut self, call: Call) {
         let id = call.id;
         if self.deferred.lock().len() >= MAX_DEFERRED_CALLS {
-            let outcome = Outcome::NotProposed("too many calls of this connection are held back".to_owned());
+            let outcome = Outcome::NotProposed(DEFERRED.to_string());
             self.running.push(futures::future::ready((failure(id, outcome), None)).boxed());
             return;
         }
@@ -276,4 +307,68 @@ fn failed(id: u64) -> Answer {
 
 fn failure(id: u64, outcome: Outcome) -> Answer {
     Answer { id, outcome: Some(outcome), ..Answer::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::{BoxFuture, pending};
+    use holdfast_proto::internal::StatusAnswer;
+
+    use super::*;
+
+    /// Handles no call.
+    struct Silent;
+
+    impl CallHandler for Silent {
+        fn call(&self, _: Call) -> BoxFuture<'static, Answer> {
+            pending().boxed()
+        }
+
+        fn call_deferrable(&self, _: Call, _: ReplyHandle) -> BoxFuture<'static, Option<Answer>> {
+            pending().boxed()
+        }
+
+        fn status(&self) -> StatusAnswer {
+            StatusAnswer::default()
+        }
+
+        fn not_ready(&self) -> Option<String> {
+            None
+        }
+    }
+
+    fn connection() -> CallsInFlight {
+        CallsInFlight::new(Arc::new(Silent)).0
+    }
+
+    #[test]
+    fn a_connection_has_so_many_calls_of_all_accounts_and_another_has_its_own() {
+        let (mut full, mut other) = (connection(), connection());
+        let call = |account, is_urgent| CountedCall { account, bytes: 4 << 20, is_urgent };
+        let mut fill = |is_urgent| {
+            let mut account = 0;
+            loop {
+                account += 1;
+                if let Err(limit) = full.count(call(account, is_urgent)) {
+                    return (account - 1, limit);
+                }
+            }
+        };
+        assert_eq!(fill(false), (48, CallLimit { max: 98_304, ..OF_CONNECTION }), "192 MiB");
+        assert_eq!(fill(true), (16, OF_CONNECTION), "as much as urgent calls have for themselves");
+        assert_eq!(other.count(call(1, false)), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_connection_has_so_many_calls_that_wait_and_another_has_its_own() {
+        let (mut full, mut other) = (connection(), connection());
+        full.deferred.lock().extend((0..MAX_DEFERRED_CALLS as u64).map(|call| (call, CallControl::default())));
+        let wait = Call { id: u64::MAX, hold_ms: 1, ..Call::default() };
+        full.start_deferrable(wait.clone());
+        other.start_deferrable(wait);
+        let (refused, counted) = full.running.next().await.expect("it is refused");
+        assert_eq!((refused.outcome, counted.is_none()), (Some(Outcome::NotProposed(DEFERRED.to_string())), true));
+        assert!(other.running.is_empty());
+        assert_eq!(other.deferred.lock().len(), 1);
+    }
 }

@@ -22,7 +22,7 @@ use tokio_util::codec::Framed;
 
 use crate::frames::FrameCodec;
 use crate::protocol::WIRE_VERSION;
-use crate::responder::MAX_CALLS_OF_ACCOUNT;
+use crate::responder::{CALL_LIMITS, MAX_CALLS_OF_ACCOUNT};
 use crate::*;
 
 /// Longer than anything takes on a busy machine.
@@ -382,8 +382,10 @@ async fn calls_of_an_account_are_bounded_and_the_node_reads_on() {
     }
     answered.sort_unstable_by_key(|answer| answer.id);
     assert_eq!(answered.iter().map(|answer| answer.id).collect::<Vec<_>>(), [usual + 1, max + 2, max + 3]);
-    for refused in &answered[..2] {
-        assert!(matches!(&refused.outcome, Some(Outcome::NotProposed(reason)) if reason.contains("this account")));
+    for (refused, max) in answered.iter().zip([usual, max]) {
+        let limited = format!("{} is limited to {max};", CALL_LIMITS[0].what);
+        let Some(Outcome::NotProposed(reason)) = &refused.outcome else { panic!("{refused:?}") };
+        assert!(reason.starts_with(&limited), "{reason}");
     }
     assert_eq!(answered[2].outcome, Some(reply(3)));
     assert_eq!(started.load(Ordering::SeqCst), max + 1);

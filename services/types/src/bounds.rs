@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use serde::{Deserialize, Serialize};
 
 use super::Rules;
+use super::limit::MAX_PENDING_MESSAGES;
 
 /// The limits that are the same for every account. They are part of the rules that an entry is applied by, so they are
 /// equal on every replica; [`super::Limits`] are those of an account. Tests make them tiny, so that each is reached
@@ -99,7 +100,7 @@ impl Bounds {
             cached_creations: 100_000,
             cached_creations_per_account: 100,
             retained_changes: 10_000,
-            pending_messages_per_account: 256,
+            pending_messages_per_account: MAX_PENDING_MESSAGES as usize,
             audit_records: 20_000,
             audit_records_per_account: 1_000,
             retained_events: 10_000,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limit::{self, Limit};
+use super::limit::{self, Limit, Reached};
 use super::{AccountId, Kind, Path, Revision};
 
 /// Why a command or query was rejected. It changed nothing.
@@ -131,7 +131,18 @@ impl CommandError {
 
     /// Returns the limit that is reached, if the error is about one.
     pub fn limit(&self) -> Option<&'static Limit> {
-        let (Self::QuotaExceeded { what, .. } | Self::RateLimited { what, .. }) = self else { return None };
-        limit::ALL.iter().copied().find(|limit| limit.what.contains(&what.as_str()))
+        self.reached().map(|reached| reached.limit)
+    }
+
+    /// Returns the limit that is reached and what it allows, if the error is about one.
+    pub fn reached(&self) -> Option<Reached> {
+        match self {
+            Self::QuotaExceeded { what, max, .. } | Self::RateLimited { what, max, .. } => {
+                let limit = limit::ALL.iter().copied().find(|limit| limit.what.contains(&what.as_str()))?;
+                Some(Reached { limit, max: *max })
+            }
+            Self::Busy(reason) | Self::Full(reason) | Self::NotProposed(reason) => Reached::of_text(reason),
+            _ => None,
+        }
     }
 }

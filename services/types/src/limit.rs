@@ -3,12 +3,13 @@
 //!
 //! A limit is enforced elsewhere, and each refusal names its row.
 
+mod reached;
 mod scope;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
 
-pub use scope::Scope;
+pub use reached::Reached;
+pub use scope::{Scope, counted_address};
 
 use super::{DEFAULT_MAX_NAMESPACES, Limits, MAX_FORFEITS, MAX_MEMBERS_PER_TAKE, MAX_PARTIES};
 
@@ -47,6 +48,14 @@ pub const MAX_QUESTIONS_OF_SHARD: u64 = 200_000;
 pub const MAX_CALLERS_OF_WAIT: usize = 16;
 /// Bytes of the lock tables in a node's memory, unless it is started with another number.
 pub const MAX_TABLE_BYTES: u64 = 512 << 20;
+/// Pairs in the metadata of a hold or a session.
+pub const MAX_METADATA_PAIRS: u64 = 64;
+/// Messages about an account that other shards have not confirmed to a shard.
+pub const MAX_PENDING_MESSAGES: u64 = 256;
+/// Bytes of the state of a shard, beyond which it accepts nothing new.
+pub const MAX_SHARD_BYTES: u64 = 2 << 30;
+/// Calls in progress in one shard, from all gateways.
+pub const MAX_SHARD_CALLS: u64 = 16_384;
 /// What [`HELD_CALLS`] is about, besides their number.
 pub const HELD_BYTES: &str = "the bytes of waits and watches of an account at one gateway";
 /// What [`BUFFERED_BYTES`] is about, besides those of an account: 8 MiB for each connection.
@@ -96,6 +105,8 @@ pub enum Value {
     },
     /// The same for every account; or given when an account is created, with this default.
     Fixed(u64),
+    /// A part of the memory of a machine, in percent, unless a node is started with another number.
+    PercentOfMemory(u64),
 }
 
 /// What errors say: `WHAT is limited to MAX`, with the default.
@@ -114,16 +125,17 @@ impl PartialEq for Limit {
 impl Eq for Limit {}
 
 impl Limit {
-    /// Returns the value for an account that nobody changed.
+    /// Returns the value for an account that nobody changed; 0 if it differs from machine to machine.
     pub fn default_value(&self) -> u64 {
         self.value_of(&Limits::default())
     }
 
-    /// Returns the value for an account with these limits.
+    /// Returns the value for an account with these limits; 0 if it differs from machine to machine.
     pub fn value_of(&self, limits: &Limits) -> u64 {
         match self.value {
             Value::OfAccount { get, .. } => get(limits),
             Value::Fixed(value) => value,
+            Value::PercentOfMemory(_) => 0,
         }
     }
 
@@ -131,7 +143,7 @@ impl Limit {
     pub fn max_value(&self) -> u64 {
         match self.value {
             Value::OfAccount { max, .. } => max,
-            Value::Fixed(value) => value,
+            Value::Fixed(_) | Value::PercentOfMemory(_) => self.default_value(),
         }
     }
 }
@@ -147,6 +159,9 @@ macro_rules! value {
     };
     (fixed $value:expr) => {
         Value::Fixed($value)
+    };
+    ($value:literal percent of memory) => {
+        Value::PercentOfMemory($value)
     };
 }
 
@@ -177,6 +192,9 @@ limits! {
     /// Bytes of the metadata of a hold or a session.
     METADATA_BYTES = "max_metadata_bytes", Hold, Gateway, "INVALID_ARGUMENT",
         ["the length of metadata in bytes"], (max_metadata_bytes in 0, MAX_TEXT_BYTES);
+    /// Pairs in the metadata of a hold or a session.
+    METADATA_PAIRS = "metadata_pairs", Hold, Gateway, "INVALID_ARGUMENT",
+        ["the number of pairs in metadata"], (fixed MAX_METADATA_PAIRS);
     /// Claims in one request.
     CLAIMS = "max_claims_per_request", Request, Gateway, "INVALID_ARGUMENT",
         ["the number of claims in a request"], (max_claims_per_request in 1, Limits::CLAIMS_PER_REQUEST as u64);
@@ -361,6 +379,27 @@ limits! {
     /// Bytes of the lock tables in a node's memory, unless it is started with another number.
     TABLE_BYTES = "max_table_bytes", Node, Leader, "QUOTA_EXCEEDED",
         ["the bytes of lock tables in the memory of a node"], (fixed MAX_TABLE_BYTES);
+    /// Bytes of the state of a shard.
+    SHARD_BYTES = "shard_bytes", Shard, Leader, "UNAVAILABLE",
+        ["the state of a shard, in bytes,"], (fixed MAX_SHARD_BYTES);
+    /// Bytes of all shards of a node, unless it is started with another number. From 80 % on, accounts with more than an
+    /// equal share get nothing new.
+    MEMORY = "node_memory_bytes", Node, Leader, "UNAVAILABLE",
+        ["the state in a node, in bytes,"], (70 percent of memory);
+    /// Changes of an account, such as new namespaces, of which other shards have to learn.
+    PENDING_CHANGES = "pending_changes", AccountAndShard, Rules, "UNAVAILABLE",
+        ["the number of changes of an account that other shards have yet to confirm"], (fixed MAX_PENDING_MESSAGES);
+    /// Commands of an account in the queue of a group's leader.
+    COMMANDS_OF_ACCOUNT = "queued_commands_of_account", AccountAndGroup, Leader, "UNAVAILABLE",
+        ["the number of commands of an account in the queue of a group, and their size in units of 4 KiB,"],
+        (fixed 1_024);
+    /// Commands for a shard in the queue of its group's leader. Accounts with fewer than 128 there may queue more.
+    COMMANDS_OF_SHARD = "queued_commands_of_shard", Shard, Leader, "UNAVAILABLE",
+        ["the number of commands for a shard in the queue of its group, and their size in units of 4 KiB,"],
+        (fixed 2_048);
+    /// Commands in the queue of a group's leader.
+    COMMANDS_OF_GROUP = "queued_commands_of_group", Group, Leader, "UNAVAILABLE",
+        ["the number of commands in the queue of a group, and their size in units of 4 KiB,"], (fixed 16_384);
     /// API keys of an account.
     API_KEYS = "max_api_keys", Account, Rules, "QUOTA_EXCEEDED",
         ["the number of API keys of an account"], (fixed 1_000);
@@ -379,6 +418,9 @@ limits! {
     /// API keys whose ids look invented, in a second; twice as many at once.
     UNKNOWN_KEYS = "unknown_keys_per_second", AddressAndGateway, Gateway, "RATE_LIMITED",
         ["the number of unknown API keys a second from one address"], (fixed 5);
+    /// The same from all addresses together.
+    ALL_UNKNOWN_KEYS = "all_unknown_keys_per_second", Gateway, Gateway, "RATE_LIMITED",
+        ["the number of unknown API keys a second at one gateway"], (fixed 50);
     /// Requests for pages that need no credential, in a second; twice as many at once.
     PUBLIC_PAGES = "public_pages_per_second", AddressAndGateway, Gateway, "RATE_LIMITED",
         ["the number of requests without a credential a second from one address"], (fixed 100);
@@ -429,17 +471,23 @@ limits! {
     CALLS_OF_ACCOUNT = "calls_of_account", AccountAndConnection, Gateway, "UNAVAILABLE",
         ["the number of calls of an account from one gateway to a node, and their size in units of 4 KiB,"],
         (fixed MAX_LINK_CALLS);
+    /// Calls in progress at a shard, from all gateways, besides those that wait.
+    CALLS_IN_SHARD = "calls_in_shard", Shard, Node, "UNAVAILABLE",
+        ["the number of calls in progress at a shard"], (fixed MAX_SHARD_CALLS);
+    /// Calls of one connection that are in progress at a node, besides those that wait. A quarter is for urgent ones.
+    CALLS_AT_NODE = "calls_at_node", Connection, Node, "UNAVAILABLE",
+        ["the number of calls of one gateway in progress at a node, and their size in units of 2 KiB,"],
+        (fixed 131_072);
+    /// Those of one account.
+    CALLS_OF_ACCOUNT_AT_NODE = "calls_of_account_at_node", AccountAndConnection, Node, "UNAVAILABLE",
+        ["the number of calls of an account of one gateway in progress at a node, and their size in units of 4 KiB,"],
+        (fixed MAX_LINK_CALLS);
+    /// Calls of one connection that wait at a node.
+    CALLS_HELD_AT_NODE = "calls_held_at_node", Connection, Node, "UNAVAILABLE",
+        ["the number of calls of one gateway that wait at a node"], (fixed 300_000);
     /// Calls from one gateway to one node.
     CALLS_TO_NODE = "calls_to_node", Connection, Gateway, "UNAVAILABLE",
         ["the number of calls from one gateway to a node, and their size in units of 2 KiB,"], (fixed 131_072);
-}
-
-/// Returns what counts as the address of a caller: whoever has one IPv6 address has all of its network of 64 bits.
-pub fn counted_address(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        address => address,
-    }
 }
 
 #[cfg(test)]

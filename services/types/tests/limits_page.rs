@@ -47,9 +47,13 @@ fn row(limit: &Limit) -> String {
     let what: Vec<&str> = limit.what.iter().map(|what| what.trim_end_matches(',').trim_start_matches("the ")).collect();
     let max = match limit.value {
         Value::OfAccount { max, .. } => number(max),
-        Value::Fixed(_) => String::new(),
+        Value::Fixed(_) | Value::PercentOfMemory(_) => String::new(),
     };
-    let (name, code, default) = (limit.name, limit.code, number(limit.default_value()));
+    let default = match limit.value {
+        Value::OfAccount { .. } | Value::Fixed(_) => number(limit.default_value()),
+        Value::PercentOfMemory(percent) => format!("{percent} % of the memory"),
+    };
+    let (name, code) = (limit.name, limit.code);
     let (each, by) = (limit.scope.name(), kept_by(limit.kept_by));
     format!("| `{name}` | {} | {each} | {default} | {max} | {by} | `{code}` |", what.join("; "))
 }

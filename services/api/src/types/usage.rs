@@ -46,7 +46,8 @@ pub struct LimitUsageInfo {
     /// neither for the account nor for its namespaces, such as those of each lock, and for those whose use is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
-    /// How much the limit allows now; 0 for a rate that is not limited. Of nodes, what they have by default.
+    /// How much the limit allows now; 0 for a rate that is not limited. Of nodes, what they have by default, and 0 for a
+    /// part of the memory of their machines.
     pub max: u64,
     /// Whether the use is that of the gateway which answers, and other gateways have their own.
     pub of_this_gateway: bool,

@@ -78,3 +78,37 @@ async fn a_request_that_exceeds_a_limit_of_its_account_is_served_for_another_acc
         send(&world, &other, limit.name, &request).await.unwrap();
     }
 }
+
+/// A request for locks: so many, at paths of so many segments, with so many pairs of metadata of so many bytes each.
+fn lock_set(claims: u64, segments: u64, pairs: u64, bytes: u64) -> AcquireLocks {
+    let path = |claim: u64| (0..segments).map(|segment| format!("{claim}-{segment}")).collect();
+    let key = |pair: u64| format!("{pair:0>width$}", width = bytes as usize);
+    let metadata = (0..pairs).map(|pair| (key(pair), String::new())).collect();
+    AcquireLocks {
+        namespace: "demo".into(),
+        resources: (0..claims).map(|claim| Resource { path: path(claim), mode: Mode::Write }).collect(),
+        owner: OwnerFields::process("p"),
+        request_id: None,
+        terms: Terms { ttl_ms: Some(60_000), metadata, ..Terms::default() },
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_says_too_much_is_refused_and_that_of_another_account_is_served() {
+    let world = TestGateway::start().await;
+    let (greedy, other) = (limited_tenant(&world, LimitsPatch::default()).await, demo_tenant(&world).await);
+    let cases: [(&Limit, fn(u64) -> AcquireLocks); 4] = [
+        (&limit::CLAIMS, |claims| lock_set(claims, 1, 0, 0)),
+        (&limit::PATH_DEPTH, |segments| lock_set(1, segments, 0, 0)),
+        (&limit::METADATA_PAIRS, |pairs| lock_set(1, 1, pairs, 2)),
+        (&limit::METADATA_BYTES, |bytes| lock_set(1, 1, 1, bytes)),
+    ];
+    for (limit, request) in cases {
+        let max = limit.default_value();
+        let refused = world.service.acquire_locks(&greedy, &context(), request(max + 1)).await.unwrap_err();
+        assert_eq!((refused.code.name(), refused.limit()), (limit.code, Some(limit)), "{refused}");
+        assert!(refused.ids.contains(&("max", max.to_string())), "{refused:?}");
+        let served = world.service.acquire_locks(&other, &context(), request(max)).await.unwrap();
+        assert!(served.success, "{}: {served:?}", limit.name);
+    }
+}

@@ -260,8 +260,14 @@ mod tests {
     use crate::ops::core_node::{TestGateway, context};
     use crate::ops::tests::{acquire, demo_tenant};
 
-    /// Limits of namespaces of which leaders tell no use.
-    const WITHOUT_USE: [&Limit; 2] = [&limit::QUESTIONS_OF_NAMESPACE, &limit::FORFEITS];
+    /// Limits of accounts and namespaces of which leaders and nodes tell no use.
+    const WITHOUT_USE: [&Limit; 5] = [
+        &limit::QUESTIONS_OF_NAMESPACE,
+        &limit::FORFEITS,
+        &limit::PENDING_CHANGES,
+        &limit::COMMANDS_OF_ACCOUNT,
+        &limit::CALLS_OF_ACCOUNT_AT_NODE,
+    ];
 
     #[tokio::test]
     async fn every_limit_is_shown_and_those_of_the_account_and_its_namespaces_with_their_use() {
@@ -291,6 +297,8 @@ mod tests {
         assert_eq!(used(&limit::BUFFERED_BYTES), (7, 64 << 20, true));
         let without_use = |limit| (row(limit).used, row(limit).max, row(limit).of_this_gateway);
         assert_eq!(without_use(&limit::READERS), (None, 1_000, false));
+        assert_eq!(without_use(&limit::PENDING_CHANGES), (None, 256, false));
+        assert_eq!(without_use(&limit::MEMORY), (None, 0, false));
         assert_eq!(without_use(&limit::OWNERS_OF_SESSION), (None, 10_000, false));
         assert_eq!(without_use(&limit::REFUSED_CREDENTIALS), (None, 20, false));
         assert_eq!(without_use(&limit::NODE_PROCESSES), (None, limit::NODE_PROCESSES.default_value(), false));

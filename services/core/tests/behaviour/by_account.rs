@@ -72,7 +72,9 @@ fn an_account_whose_changes_are_not_confirmed_is_refused_further_ones_and_others
         assert!(create(&mut core, BUSY, call).is_ok());
     }
     let refusal = create(&mut core, BUSY, max);
-    assert!(matches!(refusal, Err(CommandError::Busy(_))), "{refusal:?}");
+    let refusal = refusal.expect_err("other shards have confirmed nothing");
+    assert!(matches!(refusal, CommandError::Busy(_)), "{refusal:?}");
+    assert_eq!(refusal.reached(), Some(limit::Reached { limit: &limit::PENDING_CHANGES, max }));
     let command = NamespacesCommand::Delete { account: BUSY, name: "n0".into(), incarnation: None };
     assert!(matches!(run(&mut core, command), Err(CommandError::Busy(_))));
     assert!(create(&mut core, BUSY, max - 1).is_ok(), "a repeat needs no message");

@@ -73,7 +73,12 @@ async fn expire(shard: &ShardReplica, leads: Leadership, ids: Vec<SessionNumber>
     let bytes = Bytes::from(codec::encode(&command));
     match shard.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await {
         Ok(_) => {}
-        Err(ProposeError::NotProposed(_) | ProposeError::UnsupportedCommand(_) | ProposeError::NotLeader(_)) => {
+        Err(
+            ProposeError::NotProposed(_)
+            | ProposeError::Limited(_)
+            | ProposeError::UnsupportedCommand(_)
+            | ProposeError::NotLeader(_),
+        ) => {
             sleep(RETRY_DELAY).await;
         }
         Err(ProposeError::Unknown(reason)) => {

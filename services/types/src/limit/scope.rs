@@ -1,5 +1,7 @@
 //! What has a limit for itself.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 /// What has a limit for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -47,6 +49,10 @@ pub enum Scope {
     Shard,
     /// Each shard at each gateway.
     ShardAndGateway,
+    /// Each group of shards.
+    Group,
+    /// Each account in each group of shards.
+    AccountAndGroup,
 }
 
 impl Scope {
@@ -75,6 +81,8 @@ impl Scope {
             Self::Request => "request",
             Self::Shard => "shard",
             Self::ShardAndGateway => "gateway and shard",
+            Self::Group => "group",
+            Self::AccountAndGroup => "account and group",
         }
     }
 
@@ -86,6 +94,7 @@ impl Scope {
             | Self::AccountAndShard
             | Self::AccountAndNode
             | Self::AccountAndConnection
+            | Self::AccountAndGroup
             | Self::Namespace => true,
             Self::Gateway
             | Self::AddressAndGateway
@@ -102,7 +111,16 @@ impl Scope {
             | Self::Session
             | Self::Request
             | Self::Shard
-            | Self::ShardAndGateway => false,
+            | Self::ShardAndGateway
+            | Self::Group => false,
         }
+    }
+}
+
+/// Returns what counts as the address of a caller: whoever has one IPv6 address has all of its network of 64 bits.
+pub fn counted_address(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
     }
 }

@@ -35,3 +35,25 @@ fn an_error_names_its_limit() {
     assert!(quota("the number of wishes").limit().is_none());
     assert!(CommandError::NamespaceNotFound.limit().is_none());
 }
+
+#[test]
+fn the_text_of_a_refusal_names_its_limit_and_what_it_allows() {
+    for limit in ALL.iter().copied() {
+        let reached = Reached { limit, max: 17 };
+        assert_eq!(Reached::of_text(&format!("{reached}; try again later")), Some(reached));
+        for what in limit.what {
+            assert_eq!(Reached::of_text(&format!("{what} is limited to 17")), Some(reached));
+        }
+    }
+    for text in
+        ["", "the leader is changing", "the number of wishes is limited to 3", "the number of pairs in metadata"]
+    {
+        assert_eq!(Reached::of_text(text), None, "{text}");
+    }
+    assert_eq!(Reached::of_text("the number of pairs in metadata is limited to many"), None);
+    let full = [CommandError::Full, CommandError::Busy, CommandError::NotProposed];
+    let text = Reached { limit: &SHARD_BYTES, max: 7 }.to_string();
+    for error in full.map(|error| error(text.clone())) {
+        assert_eq!(error.reached(), Some(Reached { limit: &SHARD_BYTES, max: 7 }));
+    }
+}
