@@ -8,8 +8,8 @@ pub(crate) fn route_error(error: RouteError) -> ApiError {
     let detail = error.to_string();
     match error {
         RouteError::Unavailable { .. } => ApiError::new(Code::Unavailable, detail),
-        RouteError::Limited { limit, .. } => {
-            ApiError::limited(limit, limit.default_value(), "nothing was done, try again later")
+        RouteError::Limited { limit: reached, .. } => {
+            ApiError::limited(reached.limit, reached.max, "nothing was done, try again later")
         }
         RouteError::OutcomeUnknown { .. } => ApiError::new(Code::DeadlineExceeded, detail),
         RouteError::InvalidReply { .. } => ApiError::internal(detail),
@@ -18,7 +18,7 @@ pub(crate) fn route_error(error: RouteError) -> ApiError {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_types::limit;
+    use holdfast_types::limit::{self, Reached};
 
     use super::*;
 
@@ -28,10 +28,11 @@ mod tests {
         let error = route_error(RouteError::Unavailable { shard: shard.clone(), reason: reason.clone() });
         assert_eq!((error.code, error.retry_after_seconds()), (Code::Unavailable, Some(1)));
         assert!(error.code.has_no_side_effects());
-        let limited = RouteError::Limited { shard: shard.clone(), limit: &limit::CALLS_TO_SHARD };
+        let reached = Reached { limit: &limit::CALLS_TO_SHARD, max: 3_072 };
+        let limited = RouteError::Limited { shard: shard.clone(), limit: reached };
         let error = route_error(limited);
         assert_eq!((error.code, error.retry_after_seconds()), (Code::Unavailable, Some(1)));
-        assert_eq!(error.ids, [("limit", "calls_to_shard".to_owned()), ("max", "4096".to_owned())]);
+        assert_eq!(error.ids, [("limit", "calls_to_shard".to_owned()), ("max", "3072".to_owned())]);
         let error = route_error(RouteError::OutcomeUnknown { shard, reason });
         assert_eq!((error.code, error.retry_after_seconds()), (Code::DeadlineExceeded, None));
         assert!(!error.code.has_no_side_effects());

@@ -10,7 +10,7 @@ use futures::stream::FuturesUnordered;
 use holdfast_cluster::Application;
 use holdfast_proto::internal::Update;
 use holdfast_types::Rules;
-use holdfast_types::limit::Limit;
+use holdfast_types::limit::Reached;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -79,7 +79,7 @@ pub(super) struct RoutedCall<'a> {
     /// The result of the last attempt, human-readable.
     reason: String,
     /// The limit that the last attempt has reached.
-    limit: Option<&'static Limit>,
+    limit: Option<Reached>,
     backoff: ExponentialBackoff,
 }
 
@@ -292,6 +292,7 @@ impl<'a> RoutedCall<'a> {
             CallReply::Deferred | CallReply::Update(_) | CallReply::Lagged => NextStep::RetryLater,
             CallReply::NotLeader(hint) => self.on_redirect(leader, hint),
             CallReply::NotProposed(reason) => {
+                self.limit = Reached::of_text(&reason);
                 self.reason = reason;
                 NextStep::RetryLater
             }
@@ -310,7 +311,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     /// The call was not sent, which says nothing about the leader.
-    fn on_limit(&mut self, limit: &'static Limit) -> NextStep {
+    fn on_limit(&mut self, limit: Reached) -> NextStep {
         self.reason = limit.to_string();
         self.limit = Some(limit);
         if self.body.is_deferrable() {
@@ -407,6 +408,7 @@ impl<'a> RoutedCall<'a> {
 
     /// No leader is known: probes the replicas, or waits for another call that does.
     async fn discover_leader(&mut self) -> NextStep {
+        self.limit = None;
         let before = self.route.leader();
         let Some(_asking) = self.route.try_start_probe(2 * self.options.probe_timeout) else {
             let at_most =

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use holdfast_cluster::Application;
 use holdfast_types::AccountId;
-use holdfast_types::limit::{self, Limit};
+use holdfast_types::limit::{self, Limit, Reached};
 use parking_lot::Mutex;
 
 /// Calls to one shard, and calls of one account, that can't be held.
@@ -25,7 +25,7 @@ const MAX_WAITING_SHARE: Usage = Usage { calls: MAX_SHARE.calls / 2, bytes: MAX_
 /// Those to one node.
 const MAX_WAITING_TOTAL: Usage = Usage { calls: MAX_TOTAL.calls / 2, bytes: MAX_TOTAL.bytes / 2 };
 /// Held calls to one node; they take memory, but no capacity from other calls.
-const MAX_HELD: usize = 262_144;
+const MAX_HELD: usize = limit::MAX_HELD_LINK_CALLS as usize;
 
 /// What kind of call it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,11 @@ impl Usage {
 
     const fn without(self, reserve: Self) -> Self {
         Self { calls: self.calls - reserve.calls, bytes: self.bytes - reserve.bytes }
+    }
+
+    /// Returns that this much is reached, of that limit.
+    fn reached_by(self, limit: &'static Limit) -> Reached {
+        Reached { limit, max: self.calls as u64 }
     }
 
     fn add(&mut self, bytes: usize) {
@@ -132,14 +137,14 @@ impl CallLoad {
     /// Counts a call; `None` for one that never counts.
     ///
     /// # Errors
-    /// The limit that is reached.
-    pub(super) fn add(self: &Arc<Self>, key: LoadKey, bytes: usize) -> Result<Option<CountedCall>, &'static Limit> {
+    /// The limit that is reached, with what it allows calls of this kind.
+    pub(super) fn add(self: &Arc<Self>, key: LoadKey, bytes: usize) -> Result<Option<CountedCall>, Reached> {
         if key.kind == CallKind::Feed {
             return Ok(None);
         }
         let mut counts = self.0.lock();
         if key.kind == CallKind::Deferrable && counts.held >= MAX_HELD {
-            return Err(&limit::CALLS_TO_NODE);
+            return Err(Reached { limit: &limit::HELD_CALLS_TO_NODE, max: limit::MAX_HELD_LINK_CALLS });
         }
         counts.shares(key.kind).add(key, bytes)?;
         Ok(Some(CountedCall { load: Arc::clone(self), key, bytes, is_held: false }))
@@ -161,18 +166,18 @@ impl Counts {
 }
 
 impl Shares {
-    fn add(&mut self, key: LoadKey, bytes: usize) -> Result<(), &'static Limit> {
+    fn add(&mut self, key: LoadKey, bytes: usize) -> Result<(), Reached> {
         let (max_share, max_total) = key.kind.max();
         let of_shard = key.shard.and_then(|shard| self.shards.get(&shard)).copied().unwrap_or_default();
         let of_account = key.account.and_then(|account| self.accounts.get(&account)).copied().unwrap_or_default();
         if !of_shard.fits(bytes, max_share) {
-            return Err(&limit::CALLS_TO_SHARD);
+            return Err(max_share.reached_by(&limit::CALLS_TO_SHARD));
         }
         if !of_account.fits(bytes, max_share) {
-            return Err(&limit::CALLS_OF_ACCOUNT);
+            return Err(max_share.reached_by(&limit::CALLS_OF_ACCOUNT));
         }
         if !self.total.fits(bytes, max_total) {
-            return Err(&limit::CALLS_TO_NODE);
+            return Err(max_total.reached_by(&limit::CALLS_TO_NODE));
         }
         self.total.add(bytes);
         if let Some(shard) = key.shard {
@@ -245,7 +250,7 @@ mod tests {
     }
 
     fn refused(load: &Arc<CallLoad>, key: LoadKey) -> Option<&'static str> {
-        load.add(key, 0).err().map(|limit| limit.name)
+        load.add(key, 0).err().map(|reached| reached.limit.name)
     }
 
     /// Adds calls until one is refused.
@@ -254,7 +259,7 @@ mod tests {
         loop {
             match load.add(key(calls.len()), bytes) {
                 Ok(call) => calls.push(call.unwrap()),
-                Err(limit) => return (calls, limit.name),
+                Err(reached) => return (calls, reached.limit.name),
             }
         }
     }
@@ -298,6 +303,22 @@ mod tests {
         assert_eq!((large.len(), limit), (12, "calls_of_account"));
         let (urgent, limit) = fill(&load, 1 << 20, |call| of(CallKind::Urgent, call as u32, 3));
         assert_eq!((urgent.len(), limit), (4, "calls_of_account"));
+    }
+
+    #[test]
+    fn a_refusal_tells_what_calls_of_its_kind_may_have() {
+        let max = |kind, is_of_shard: bool| {
+            let load = Arc::<CallLoad>::default();
+            let key = |call: usize| if is_of_shard { of(kind, 1, call as u64) } else { of(kind, call as u32, 1) };
+            let (calls, limit) = fill(&load, 0, key);
+            let reached = load.add(key(calls.len()), 0).err().unwrap();
+            assert_eq!((reached.limit.name, reached.max), (limit, calls.len() as u64));
+            reached.max
+        };
+        for is_of_shard in [true, false] {
+            let of_kinds = [CallKind::Usual, CallKind::Urgent, CallKind::Deferrable, CallKind::Session];
+            assert_eq!(of_kinds.map(|kind| max(kind, is_of_shard)), [3_072, 4_096, 2_048, 2_048]);
+        }
     }
 
     #[test]
@@ -349,7 +370,8 @@ mod tests {
             call.hold();
             held.push(call);
         }
-        assert_eq!(refused(&load, waits), Some("calls_to_node"));
+        let reached = Reached { limit: &limit::HELD_CALLS_TO_NODE, max: 262_144 };
+        assert_eq!(load.add(waits, 0).err(), Some(reached));
         add(&load, key(1, 1));
         add(&load, of(CallKind::Session, 1, 1)).hold();
         assert!(load.add(LoadKey::FEED, 0).is_ok());

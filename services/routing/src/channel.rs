@@ -7,7 +7,7 @@ use bytes::Bytes;
 use holdfast_proto::internal::{Answer, Call, Update, answer};
 use holdfast_rpc::ChannelOptions;
 use holdfast_supervise::{TaskOwner, TaskSet};
-use holdfast_types::limit::Limit;
+use holdfast_types::limit::Reached;
 use holdfast_types::{AccountId, Rules};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -59,7 +59,7 @@ pub(super) enum CallReply {
     /// Nothing was done: the call never left this process.
     NotSent(String),
     /// Nothing was done: this limit of calls in progress is reached.
-    Limited(&'static Limit),
+    Limited(Reached),
     /// The call may have been applied.
     Unknown(String),
 }
@@ -221,7 +221,7 @@ impl NodeChannel {
         let (Self::Remote { load, .. } | Self::Local(_, load)) = self;
         let counted = match load.add(to.load, body.len()) {
             Ok(counted) => counted,
-            Err(limit) => return PendingCall::failed(CallReply::Limited(limit)),
+            Err(reached) => return PendingCall::failed(CallReply::Limited(reached)),
         };
         let sent = match self {
             Self::Remote { shared, .. } => RemoteCall::send(shared, to, body, rules, deadline),

@@ -4,10 +4,10 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_fair_queue::{Decision, FairQueue, QueueLimits};
+use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
 use holdfast_proto::internal::{Answer, Call, CallFrame, call};
 use holdfast_rpc::{Calls, ClientConnection, ConnectError, Event, InFlight, Link, Waiter};
-use holdfast_types::limit;
+use holdfast_types::limit::{self, Reached};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -17,6 +17,9 @@ use crate::channel::{CallReply, ObservedRules, ReplySink, SendState};
 
 /// Bytes of the bodies of queued calls: of all, and of one account. Its urgent ones go first and have as much again.
 const QUEUE_LIMITS: QueueLimits = QueueLimits { total: 64 << 20, lane: 16 << 20 };
+/// The units in which limits of calls count their bytes.
+const UNIT_OF_ACCOUNT: usize = 4 << 10;
+const UNIT_OF_NODE: usize = 2 << 10;
 /// Minimum bytes that a call counts for in the queue.
 const MIN_CALL_BYTES: usize = 256;
 /// Bytes of one body; a full frame with one more is below the frame limit.
@@ -25,6 +28,15 @@ const MAX_CALL_BYTES: usize = 8 << 20;
 const MAX_FRAME_CALLS: usize = 256;
 /// Bytes of bodies after which a frame is full.
 const FULL_FRAME_BYTES: usize = 1 << 20;
+
+/// Returns the refusal of a call that finds the queue full, by its bytes in the units of the limits.
+fn refusal(full: Full) -> CallReply {
+    let (limit, max) = match full {
+        Full::Lane => (&limit::CALLS_OF_ACCOUNT, QUEUE_LIMITS.lane / UNIT_OF_ACCOUNT),
+        Full::Queue => (&limit::CALLS_TO_NODE, QUEUE_LIMITS.total / UNIT_OF_NODE),
+    };
+    CallReply::Limited(Reached { limit, max: max as u64 })
+}
 
 /// A call that waits to be sent.
 pub(super) struct QueuedCall {
@@ -113,8 +125,8 @@ impl ChannelState {
         };
         drop(queue);
         // What made room is not sent either.
-        for evicted in pushed.map_err(|_| CallReply::Limited(&limit::CALLS_TO_NODE))? {
-            evicted.sink.finish(CallReply::Limited(&limit::CALLS_TO_NODE));
+        for evicted in pushed.map_err(refusal)? {
+            evicted.sink.finish(refusal(Full::Queue));
         }
         self.filled.notify_one();
         Ok(id)
@@ -333,11 +345,13 @@ mod tests {
             }
         }
         let (call, _, _reply) = queued(4, 1);
-        assert!(matches!(state.enqueue(call), Err(CallReply::Limited(_))), "16 MiB of an account");
+        let of_account = CallReply::Limited(Reached { limit: &limit::CALLS_OF_ACCOUNT, max: 4_096 });
+        assert_eq!(state.enqueue(call), Err(of_account), "16 MiB of an account");
         let (call, _, _reply) = queued(5, 1);
         state.enqueue(call).unwrap();
         let evicted = waiting.iter_mut().filter_map(|reply| reply.try_recv().ok()).collect::<Vec<_>>();
-        assert!(matches!(evicted[..], [CallReply::Limited(_)]), "{evicted:?}");
+        let of_all = CallReply::Limited(Reached { limit: &limit::CALLS_TO_NODE, max: 32_768 });
+        assert_eq!(evicted, [of_all], "64 MiB of all");
         state.fail_all("it is gone");
         let failed = waiting.iter_mut().filter_map(|reply| reply.try_recv().ok()).count();
         assert_eq!(failed, 15);

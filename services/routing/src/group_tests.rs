@@ -6,8 +6,9 @@ use std::time::Duration;
 use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_proto::internal;
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, done_reply, leads, not_leader};
+use holdfast_types::limit::{self, Reached};
 use holdfast_types::{
-    AccountId, AccountsCommand, Command, Incarnation, LocksCommand, NamespaceRef, Owner, Release, ReleaseTarget, limit,
+    AccountId, AccountsCommand, Command, Incarnation, LocksCommand, NamespaceRef, Owner, Release, ReleaseTarget,
 };
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -91,9 +92,10 @@ async fn a_shard_that_stands_still_leaves_the_others_of_its_leader_as_they_were(
         });
     }
     // The surplus is refused at once.
+    let reached = Reached { limit: &limit::CALLS_TO_SHARD, max: ROOM as u64 };
     for _ in 0..SURPLUS {
         let refused = stuck.join_next().await.unwrap().unwrap().unwrap_err();
-        assert_eq!(refused, RouteError::Limited { shard: "locks_00".to_owned(), limit: &limit::CALLS_TO_SHARD });
+        assert_eq!(refused, RouteError::Limited { shard: "locks_00".to_owned(), limit: reached });
     }
     done(&cluster, Application::Accounts, 0).await;
     // The account whose calls are stuck goes on to release what it holds in other shards.

@@ -31,7 +31,7 @@ mod subscription;
 use std::time::Duration;
 
 use holdfast_types::Reply;
-use holdfast_types::limit::Limit;
+use holdfast_types::limit::Reached;
 
 pub use admin_client::{AdminClient, AdminError, ComparedReplicas, Quarantined};
 pub use holdfast_rpc::{
@@ -74,13 +74,13 @@ pub enum RouteError {
         /// The result of the last attempt.
         reason: String,
     },
-    /// Nothing was done: too many calls are in progress.
+    /// Nothing was done: too many calls are in progress, here or at the node.
     #[error("shard {shard} cannot be called now: {limit}")]
     Limited {
         /// The shard.
         shard: String,
-        /// The limit.
-        limit: &'static Limit,
+        /// The limit, and what it allows.
+        limit: Reached,
     },
     /// The call may have been applied, or may still be.
     #[error("the outcome is not known, shard {shard} did not answer in time: {reason}")]

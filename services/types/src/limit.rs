@@ -6,8 +6,6 @@
 mod reached;
 mod scope;
 
-use std::fmt;
-
 pub use reached::Reached;
 pub use scope::{Scope, counted_address};
 
@@ -28,6 +26,8 @@ pub const MAX_URGENT_CALLS: u64 = 16_384;
 pub const MAX_LINK_CALLS: u64 = 4_096;
 /// Of those, as many as only urgent calls may be, which end or keep holds.
 pub const MIN_URGENT_LINK_CALLS: u64 = 1_024;
+/// Calls to one node that wait there.
+pub const MAX_HELD_LINK_CALLS: u64 = 262_144;
 /// Credentials from one address that are refused in a second, unless a gateway is started with another number.
 pub const REFUSED_CREDENTIALS_PER_SECOND: u32 = 20;
 /// Open streams of events of an account at a gateway.
@@ -107,13 +107,6 @@ pub enum Value {
     Fixed(u64),
     /// A part of the memory of a machine, in percent, unless a node is started with another number.
     PercentOfMemory(u64),
-}
-
-/// What errors say: `WHAT is limited to MAX`, with the default.
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is limited to {}", self.what.first().unwrap_or(&self.name), self.default_value())
-    }
 }
 
 impl PartialEq for Limit {
@@ -464,7 +457,8 @@ limits! {
     URGENT_CALLS = "urgent_calls", AccountAndGateway, Gateway, "UNAVAILABLE",
         ["the size in KiB of the releases and extensions of an account at one gateway (at least 1 for each)"],
         (fixed MAX_URGENT_CALLS);
-    /// Calls from one gateway to one shard.
+    /// Calls from one gateway to one shard. A quarter is for urgent ones, which end or keep holds; those that may wait, and
+    /// do not yet, have half as much for themselves. The same goes for those of an account and those to a node.
     CALLS_TO_SHARD = "calls_to_shard", ShardAndGateway, Gateway, "UNAVAILABLE",
         ["the number of calls from one gateway to a shard, and their size in units of 4 KiB,"], (fixed MAX_LINK_CALLS);
     /// Calls of an account from one gateway to one node.
@@ -488,6 +482,9 @@ limits! {
     /// Calls from one gateway to one node.
     CALLS_TO_NODE = "calls_to_node", Connection, Gateway, "UNAVAILABLE",
         ["the number of calls from one gateway to a node, and their size in units of 2 KiB,"], (fixed 131_072);
+    /// Calls from one gateway that wait at one node.
+    HELD_CALLS_TO_NODE = "held_calls_to_node", Connection, Gateway, "UNAVAILABLE",
+        ["the number of calls from one gateway that wait at a node"], (fixed MAX_HELD_LINK_CALLS);
 }
 
 #[cfg(test)]
