@@ -1,6 +1,7 @@
 //! The calls to one node that have not ended: how many each shard and each account has of them. A shard that stands
-//! still, or an account that calls too much, leaves the connection to the others. Calls that may be held count apart
-//! until they are, so that many at once, as after a failover, leave it to the other calls.
+//! still, or an account that calls too much, leaves the connection to the others, and an account leaves half of each
+//! shard's share to the others. Calls that may be held count apart until they are, so that many at once, as after a
+//! failover, leave it to the other calls.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -46,9 +47,9 @@ pub(super) enum CallKind {
 /// What a call counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoadKey {
-    /// The shard: its application, and the first key that it owns. `None` for calls that ask who leads, and for those
+    /// `None` for calls that ask who leads, and for those
     /// about several shards.
-    pub(super) shard: Option<(Application, u32)>,
+    pub(super) shard: Option<ShardKey>,
     /// The account that the call works for; `None` if it is of none, or of several.
     pub(super) account: Option<AccountId>,
     /// Which share it takes from.
@@ -73,6 +74,11 @@ impl Usage {
     /// Returns whether one more call fits.
     fn fits(self, bytes: usize, max: Self) -> bool {
         self.calls < max.calls && self.bytes + bytes <= max.bytes
+    }
+
+    /// Returns what one account may have of a shard's share.
+    const fn of_account(self) -> Self {
+        Self { calls: self.calls / 2, bytes: self.bytes / 2 }
     }
 
     const fn without(self, reserve: Self) -> Self {
@@ -106,12 +112,32 @@ impl CallKind {
     }
 }
 
+/// A shard: its application, and the first key that it owns.
+type ShardKey = (Application, u32);
+
 /// Calls that are not held.
 #[derive(Default)]
 struct Shares {
     total: Usage,
-    shards: HashMap<(Application, u32), Usage>,
+    shards: HashMap<ShardKey, Usage>,
     accounts: HashMap<AccountId, Usage>,
+    accounts_at_shards: HashMap<AccountId, HashMap<ShardKey, Usage>>,
+}
+
+/// What an account has in progress of the calls that can't be held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccountCalls {
+    /// To the node that has most of them.
+    pub to_node: usize,
+    /// To the shard that has most of them.
+    pub to_shard: usize,
+}
+
+impl AccountCalls {
+    /// Returns the higher of both numbers.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self { to_node: self.to_node.max(other.to_node), to_shard: self.to_shard.max(other.to_shard) }
+    }
 }
 
 #[derive(Default)]
@@ -151,8 +177,11 @@ impl CallLoad {
     }
 
     /// Returns the calls of an account that can't be held.
-    pub(super) fn calls_of(&self, account: AccountId) -> usize {
-        self.0.lock().usual.accounts.get(&account).map_or(0, |usage| usage.calls)
+    pub(super) fn calls_of(&self, account: AccountId) -> AccountCalls {
+        let counts = self.0.lock();
+        let to_node = counts.usual.accounts.get(&account).map_or(0, |usage| usage.calls);
+        let at_shards = counts.usual.accounts_at_shards.get(&account).into_iter().flat_map(HashMap::values);
+        AccountCalls { to_node, to_shard: at_shards.map(|usage| usage.calls).max().unwrap_or(0) }
     }
 }
 
@@ -170,6 +199,10 @@ impl Shares {
         let (max_share, max_total) = key.kind.max();
         let of_shard = key.shard.and_then(|shard| self.shards.get(&shard)).copied().unwrap_or_default();
         let of_account = key.account.and_then(|account| self.accounts.get(&account)).copied().unwrap_or_default();
+        let max_at_shard = max_share.of_account();
+        if !self.of_account_at_shard(key).fits(bytes, max_at_shard) {
+            return Err(max_at_shard.reached_by(&limit::CALLS_OF_ACCOUNT_TO_SHARD));
+        }
         if !of_shard.fits(bytes, max_share) {
             return Err(max_share.reached_by(&limit::CALLS_TO_SHARD));
         }
@@ -185,8 +218,17 @@ impl Shares {
         }
         if let Some(account) = key.account {
             self.accounts.entry(account).or_default().add(bytes);
+            if let Some(shard) = key.shard {
+                self.accounts_at_shards.entry(account).or_default().entry(shard).or_default().add(bytes);
+            }
         }
         Ok(())
+    }
+
+    fn of_account_at_shard(&self, key: LoadKey) -> Usage {
+        let at_shard = key.account.zip(key.shard);
+        let usage = at_shard.and_then(|(account, shard)| self.accounts_at_shards.get(&account)?.get(&shard));
+        usage.copied().unwrap_or_default()
     }
 
     fn remove(&mut self, key: LoadKey, bytes: usize) {
@@ -196,6 +238,14 @@ impl Shares {
         }
         if let Some(account) = key.account {
             remove_from(&mut self.accounts, account, bytes);
+            if let Some(shard) = key.shard
+                && let Entry::Occupied(mut at_shards) = self.accounts_at_shards.entry(account)
+            {
+                remove_from(at_shards.get_mut(), shard, bytes);
+                if at_shards.get().is_empty() {
+                    at_shards.remove();
+                }
+            }
         }
     }
 }
@@ -236,6 +286,7 @@ mod tests {
     use super::*;
 
     const USUAL_SHARE: Usage = MAX_SHARE.without(URGENT_SHARE);
+    const USUAL_AT_SHARD: Usage = USUAL_SHARE.of_account();
 
     fn of(kind: CallKind, shard: u32, account: u64) -> LoadKey {
         LoadKey { shard: Some((Application::Locks, shard)), account: Some(AccountId(account)), kind }
@@ -277,13 +328,36 @@ mod tests {
         let counts = load.0.lock();
         let usual = &counts.usual;
         assert!(usual.shards.is_empty() && usual.accounts.is_empty() && usual.total == Usage::default());
+        assert!(usual.accounts_at_shards.is_empty());
+    }
+
+    #[test]
+    fn an_account_leaves_half_of_a_shard_to_the_others() {
+        let load = Arc::<CallLoad>::default();
+        let (slow, limit) = fill(&load, 0, |_| key(1, 1));
+        assert_eq!((slow.len(), limit), (USUAL_AT_SHARD.calls, "calls_of_account_to_shard"));
+        let reached = Reached { limit: &limit::CALLS_OF_ACCOUNT_TO_SHARD, max: 1_536 };
+        assert_eq!(load.add(key(1, 1), 0).err(), Some(reached));
+        assert_eq!(load.calls_of(AccountId(1)), AccountCalls { to_node: 1_536, to_shard: 1_536 });
+        let (others, limit) = fill(&load, 0, |_| key(1, 2));
+        assert_eq!((others.len(), limit), (USUAL_AT_SHARD.calls, "calls_of_account_to_shard"));
+        // It has as much at another shard, and what it needs to release.
+        let (elsewhere, limit) = fill(&load, 0, |_| key(2, 1));
+        assert_eq!((elsewhere.len(), limit), (USUAL_AT_SHARD.calls, "calls_of_account_to_shard"));
+        let (urgent, limit) = fill(&load, 0, |_| of(CallKind::Urgent, 1, 1));
+        assert_eq!((urgent.len(), limit), (URGENT_SHARE.of_account().calls, "calls_of_account_to_shard"));
+        // Large ones count by their bytes: 6 MiB.
+        let (large, limit) = fill(&Arc::default(), 1 << 20, |_| key(1, 1));
+        assert_eq!((large.len(), limit), (6, "calls_of_account_to_shard"));
     }
 
     #[test]
     fn a_shard_that_stands_still_leaves_their_releases_at_others_to_its_accounts() {
         let load = Arc::<CallLoad>::default();
         let (mut calls, limit) = fill(&load, 0, |_| key(1, 1));
-        assert_eq!((calls.len(), limit), (USUAL_SHARE.calls, "calls_to_shard"));
+        assert_eq!((calls.len(), limit), (USUAL_AT_SHARD.calls, "calls_of_account_to_shard"));
+        let (more, _) = fill(&load, 0, |_| key(3, 1));
+        assert_eq!(calls.len() + more.len(), USUAL_SHARE.calls);
         assert_eq!(refused(&load, key(2, 1)), Some("calls_of_account"));
         add(&load, of(CallKind::Urgent, 2, 1));
         let (urgent, limit) = fill(&load, 0, |call| of(CallKind::Urgent, 2 + call as u32, 1));
@@ -350,10 +424,10 @@ mod tests {
     fn calls_that_are_to_be_held_leave_their_shard_and_their_account_to_others() {
         let load = Arc::<CallLoad>::default();
         let (mut waiting, limit) = fill(&load, 0, |_| of(CallKind::Deferrable, 1, 1));
-        assert_eq!((waiting.len(), limit), (MAX_WAITING_SHARE.calls, "calls_to_shard"));
-        assert_eq!(refused(&load, of(CallKind::Session, 1, 1)), Some("calls_to_shard"));
+        assert_eq!((waiting.len(), limit), (MAX_WAITING_SHARE.of_account().calls, "calls_of_account_to_shard"));
+        assert_eq!(refused(&load, of(CallKind::Session, 1, 1)), Some("calls_of_account_to_shard"));
         let (usual, _) = fill(&load, 0, |_| key(1, 1));
-        assert_eq!(usual.len(), USUAL_SHARE.calls);
+        assert_eq!(usual.len(), USUAL_AT_SHARD.calls);
         // One that is held makes room for the next.
         waiting[0].hold();
         add(&load, of(CallKind::Deferrable, 1, 1));

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::RoutingOptions;
 use crate::call_body::{CallAddress, CallBody};
-use crate::call_load::{CallLoad, CountedCall};
+use crate::call_load::{AccountCalls, CallLoad, CountedCall};
 use crate::connection::{ChannelState, QueuedCall};
 use crate::http::HttpCaller;
 use crate::leader_cache::Leader;
@@ -204,7 +204,7 @@ impl NodeChannel {
     }
 
     /// Returns the calls of an account to the node, besides those that may be held.
-    pub(super) fn calls_of(&self, account: AccountId) -> usize {
+    pub(super) fn calls_of(&self, account: AccountId) -> AccountCalls {
         let (Self::Remote { load, .. } | Self::Local(_, load)) = self;
         load.calls_of(account)
     }

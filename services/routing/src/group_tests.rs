@@ -71,7 +71,7 @@ async fn one_leader_is_found_for_all_shards_of_a_group() {
 #[tokio::test]
 async fn a_shard_that_stands_still_leaves_the_others_of_its_leader_as_they_were() {
     const SURPLUS: usize = 100;
-    const ROOM: usize = (limit::MAX_LINK_CALLS - limit::MIN_URGENT_LINK_CALLS) as usize;
+    const ROOM: usize = (limit::MAX_LINK_CALLS - limit::MIN_URGENT_LINK_CALLS) as usize / 2;
     const STUCK: AccountId = AccountId(7);
     let cluster = FakeCluster::start_with_one_group(RoutingOptions::default()).await;
     elect(&cluster, 2);
@@ -92,7 +92,7 @@ async fn a_shard_that_stands_still_leaves_the_others_of_its_leader_as_they_were(
         });
     }
     // The surplus is refused at once.
-    let reached = Reached { limit: &limit::CALLS_TO_SHARD, max: ROOM as u64 };
+    let reached = Reached { limit: &limit::CALLS_OF_ACCOUNT_TO_SHARD, max: ROOM as u64 };
     for _ in 0..SURPLUS {
         let refused = stuck.join_next().await.unwrap().unwrap().unwrap_err();
         assert_eq!(refused, RouteError::Limited { shard: "locks_00".to_owned(), limit: reached });

@@ -34,6 +34,7 @@ use holdfast_types::Reply;
 use holdfast_types::limit::Reached;
 
 pub use admin_client::{AdminClient, AdminError, ComparedReplicas, Quarantined};
+pub use call_load::AccountCalls;
 pub use holdfast_rpc::{
     ByteBudget, ConnectError, Dialer, NestedBudget, NestedReservation, Reservation, TcpDialer, TlsDialer,
 };

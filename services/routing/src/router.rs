@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{CallOutcome, Destination, RoutedCall};
 use crate::call_body::CallBody;
-use crate::call_load::{CallKind, LoadKey};
+use crate::call_load::{AccountCalls, CallKind, LoadKey};
 use crate::channel::{NodeChannel, PendingCall};
 use crate::connection::connected_gauge;
 use crate::http::HttpCaller;
@@ -297,10 +297,11 @@ impl Router {
         self.destination(application, key, None).route.leader_gateway()
     }
 
-    /// Returns the calls in progress of an account to the node that has most of them, besides those that may be held.
-    pub fn calls_of_account(&self, account: AccountId) -> usize {
+    /// Returns the calls in progress of an account, besides those that may be held.
+    pub fn calls_of_account(&self, account: AccountId) -> AccountCalls {
         let channels = self.inner.channels.read();
-        channels.iter().map(|(_, channel)| channel.calls_of(account)).max().unwrap_or(0)
+        let of_nodes = channels.iter().map(|(_, channel)| channel.calls_of(account));
+        of_nodes.fold(AccountCalls::default(), AccountCalls::max)
     }
 
     /// Runs one acquire that may wait, from start to end. Returns the reply and its attempt number.

@@ -461,6 +461,10 @@ limits! {
     /// do not yet, have half as much for themselves. The same goes for those of an account and those to a node.
     CALLS_TO_SHARD = "calls_to_shard", ShardAndGateway, Gateway, "UNAVAILABLE",
         ["the number of calls from one gateway to a shard, and their size in units of 4 KiB,"], (fixed MAX_LINK_CALLS);
+    /// Those of one account, so that it leaves half of the shard's to the others.
+    CALLS_OF_ACCOUNT_TO_SHARD = "calls_of_account_to_shard", AccountShardAndGateway, Gateway, "UNAVAILABLE",
+        ["the number of calls of an account from one gateway to a shard, and their size in units of 4 KiB,"],
+        (fixed MAX_LINK_CALLS / 2);
     /// Calls of an account from one gateway to one node.
     CALLS_OF_ACCOUNT = "calls_of_account", AccountAndConnection, Gateway, "UNAVAILABLE",
         ["the number of calls of an account from one gateway to a node, and their size in units of 4 KiB,"],

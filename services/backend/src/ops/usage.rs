@@ -127,10 +127,11 @@ impl Service {
     /// Returns the use of the limits that this gateway counts by itself.
     fn usage_of_this_gateway(&self, account: &Account) -> Vec<LimitUsageInfo> {
         let (inner, sharer) = (&self.inner, Sharer::Account(account.id));
-        let calls_to_node = inner.router.calls_of_account(account.id) as u64;
+        let calls = inner.router.calls_of_account(account.id);
         let own = [
             (&limit::WATCHERS, inner.watchers.used(account.id)),
-            (&limit::CALLS_OF_ACCOUNT, calls_to_node),
+            (&limit::CALLS_OF_ACCOUNT, calls.to_node as u64),
+            (&limit::CALLS_OF_ACCOUNT_TO_SHARD, calls.to_shard as u64),
             (&limit::CONNECTIONS, inner.connections.used(account.id)),
             (&limit::BUFFERED_BYTES, inner.buffers.used(account.id)),
         ];

@@ -49,6 +49,8 @@ pub enum Scope {
     Shard,
     /// Each shard at each gateway.
     ShardAndGateway,
+    /// Each account at each gateway, for each shard.
+    AccountShardAndGateway,
     /// Each group of shards.
     Group,
     /// Each account in each group of shards.
@@ -81,6 +83,7 @@ impl Scope {
             Self::Request => "request",
             Self::Shard => "shard",
             Self::ShardAndGateway => "gateway and shard",
+            Self::AccountShardAndGateway => "account, gateway and shard",
             Self::Group => "group",
             Self::AccountAndGroup => "account and group",
         }
@@ -95,6 +98,7 @@ impl Scope {
             | Self::AccountAndNode
             | Self::AccountAndConnection
             | Self::AccountAndGroup
+            | Self::AccountShardAndGateway
             | Self::Namespace => true,
             Self::Gateway
             | Self::AddressAndGateway
