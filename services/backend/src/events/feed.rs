@@ -2,27 +2,25 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdfast_api::ApiError;
 use holdfast_cluster::Application;
 use holdfast_routing::{Router, Subscription, SubscriptionError, Update};
 use holdfast_supervise::spawn_temporary;
-use holdfast_types::{Claim, CommandError, Event, NamespaceRef, Path, Revision, Topic};
+use holdfast_types::{AccountId, Claim, CommandError, Event, NamespaceRef, Path, Revision, Topic};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Selection;
 use super::cursor::MAX_WAIT;
+use super::feed_memory::FeedMemory;
 use crate::route_error::route_error;
 
 /// Approximate bytes of the events of one namespace, besides its latest page: tens of thousands of small ones, such as
 /// the end of many holds at once. Watchers that are further behind query the shard, each for itself.
 const MAX_BYTES: usize = 8 << 20;
-/// Approximate bytes of all events, after which only latest pages remain.
-const MAX_TOTAL_BYTES: usize = 32 << 20;
 /// Approximate bytes of the events in a watcher's page, once it has one.
 const MAX_PAGE_BYTES: usize = 256 << 10;
 /// Between two pages where events come without end: each page wakes all watchers.
@@ -37,7 +35,7 @@ const MAX_BURST: u32 = 200;
 #[derive(Clone, Default)]
 pub(crate) struct EventFeeds {
     feeds: Arc<Mutex<HashMap<NamespaceRef, watch::Sender<LatestEvents>>>>,
-    total_bytes: Arc<AtomicUsize>,
+    memory: FeedMemory,
 }
 
 impl EventFeeds {
@@ -47,7 +45,7 @@ impl EventFeeds {
         if let Some(latest) = feeds.get(namespace) {
             return latest.subscribe();
         }
-        let (latest, watched) = watch::channel(LatestEvents::new(Arc::clone(&self.total_bytes)));
+        let (latest, watched) = watch::channel(LatestEvents::new(self.memory.clone(), namespace.account));
         feeds.insert(namespace.clone(), latest.clone());
         let feed = Feed { feeds: self.clone(), namespace: namespace.clone(), latest };
         let topic = Topic::Events { namespace: namespace.clone() };
@@ -65,14 +63,16 @@ pub(super) struct LatestEvents {
     next_revision: Revision,
     events: VecDeque<Event>,
     bytes: usize,
-    total_bytes: Arc<AtomicUsize>,
+    memory: FeedMemory,
+    /// Whose events they are.
+    account: AccountId,
     /// Why no more follow.
     end: Option<ApiError>,
 }
 
 impl LatestEvents {
-    fn new(total_bytes: Arc<AtomicUsize>) -> Self {
-        Self { start: None, next_revision: 0, events: VecDeque::new(), bytes: 0, total_bytes, end: None }
+    fn new(memory: FeedMemory, account: AccountId) -> Self {
+        Self { start: None, next_revision: 0, events: VecDeque::new(), bytes: 0, memory, account, end: None }
     }
 
     /// Returns up to `limit` events from a revision on that match the selection, and the revision to continue from.
@@ -117,7 +117,7 @@ impl LatestEvents {
         // All that keep up have read the earlier events by the time of a heartbeat.
         let is_heartbeat = latest == 0;
         while self.events.len() > latest
-            && (is_heartbeat || self.bytes > MAX_BYTES || self.total_bytes.load(Ordering::Relaxed) > MAX_TOTAL_BYTES)
+            && (is_heartbeat || self.bytes > MAX_BYTES || self.memory.is_short(self.account))
             && let Some(event) = self.events.pop_front()
         {
             self.resize(0, event_bytes(&event));
@@ -134,8 +134,7 @@ impl LatestEvents {
 
     fn resize(&mut self, added: usize, removed: usize) {
         self.bytes = self.bytes + added - removed;
-        self.total_bytes.fetch_add(added, Ordering::Relaxed);
-        self.total_bytes.fetch_sub(removed, Ordering::Relaxed);
+        self.memory.resize(self.account, added, removed);
     }
 }
 

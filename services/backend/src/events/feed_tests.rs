@@ -26,7 +26,7 @@ fn page(latest: &LatestEvents, from: Revision, path: &str, limit: usize) -> Opti
 }
 
 fn latest() -> LatestEvents {
-    LatestEvents::new(Arc::default())
+    LatestEvents::new(FeedMemory::default(), AccountId(1))
 }
 
 #[tokio::test]
@@ -58,14 +58,14 @@ async fn a_watcher_reads_events_of_its_kinds_only() {
 async fn old_events_make_room_and_are_gone_after_a_calm_time() {
     let mut latest = latest();
     latest.push(update(vec![], 1));
-    let total = Arc::clone(&latest.total_bytes);
+    let memory = latest.memory.clone();
     let size = event_bytes(&event(1, "a"));
     let many = MAX_BYTES / size + 100;
     for revision in 1..=many as u64 {
         latest.push(update(vec![event(revision, "a")], revision + 1));
     }
     assert!(latest.bytes <= MAX_BYTES && latest.bytes + size > MAX_BYTES);
-    assert_eq!(total.load(Ordering::Relaxed), latest.bytes);
+    assert_eq!(memory.total(), latest.bytes);
     let start = many as u64 - latest.events.len() as u64 + 1;
     assert_eq!(page(&latest, start - 1, "", 1), None);
     assert_eq!(page(&latest, start, "", 1), Some((vec![start], start + 1)));
@@ -81,16 +81,21 @@ async fn old_events_make_room_and_are_gone_after_a_calm_time() {
     latest.push(update(vec![], to + 1));
     assert_eq!((latest.bytes, page(&latest, to + 1, "", 1)), (0, Some((vec![], to + 1))));
     drop(latest);
-    assert_eq!(total.load(Ordering::Relaxed), 0);
+    assert_eq!(memory.total(), 0);
 }
 
 #[tokio::test]
-async fn with_many_namespaces_only_the_latest_page_of_each_remains() {
+async fn with_many_namespaces_of_an_account_only_their_latest_pages_remain() {
     let mut latest = latest();
-    latest.total_bytes.fetch_add(MAX_TOTAL_BYTES, Ordering::Relaxed);
-    latest.push(update(vec![event(1, "a")], 2));
-    latest.push(update(vec![event(2, "a"), event(3, "a")], 4));
+    let mut of_other_account = LatestEvents::new(latest.memory.clone(), AccountId(2));
+    // Another namespace of the account.
+    latest.memory.resize(AccountId(1), 20 << 20, 0);
+    for latest in [&mut latest, &mut of_other_account] {
+        latest.push(update(vec![event(1, "a")], 2));
+        latest.push(update(vec![event(2, "a"), event(3, "a")], 4));
+    }
     assert_eq!((page(&latest, 1, "", 10), page(&latest, 2, "", 10)), (None, Some((vec![2, 3], 4))));
+    assert_eq!(page(&of_other_account, 1, "", 10), Some((vec![1, 2, 3], 4)), "another account has its share");
 }
 
 #[tokio::test]

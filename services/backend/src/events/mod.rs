@@ -6,6 +6,7 @@
 
 mod cursor;
 mod feed;
+mod feed_memory;
 mod stream;
 mod watcher_limiter;
 
