@@ -21,6 +21,7 @@ use super::await_table::AwaitTable;
 use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error, stopping_error};
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::command_queue::CommandQueue;
+use super::deferred_updates::DeferredUpdates;
 use super::epoch_report::{EpochReport, await_report};
 use super::handle::{KeepAliveReply, SessionHandle};
 use super::keep_alive::KeepAliveScheduler;
@@ -73,7 +74,7 @@ pub(super) struct SessionConnection<'a> {
     /// Whether updates may be missing about holds in the list that is being compared.
     pub(super) missed_updates: bool,
     /// Updates about the running request that arrived before its reply.
-    pub(super) deferred_updates: Vec<SessionUpdate>,
+    pub(super) deferred_updates: DeferredUpdates,
     /// Requests to release holds that arrived before the reply to what may have added them.
     pub(super) deferred_asks: DeferredAsks,
     pub(super) keep_alive: KeepAliveScheduler,
@@ -131,7 +132,7 @@ impl<'a> SessionConnection<'a> {
             report: None,
             has_ended: false,
             owed_keep_alives: 0,
-            deferred_updates: Vec::new(),
+            deferred_updates: DeferredUpdates::default(),
             deferred_asks: DeferredAsks::default(),
             keep_alive: KeepAliveScheduler::new(Arc::clone(&session), life.clone()),
             subscription: session.subscribe(),

@@ -24,6 +24,7 @@ mod client_command;
 mod command_queue;
 mod commands;
 mod connection;
+mod deferred_updates;
 mod epoch_report;
 mod handle;
 mod handshake;

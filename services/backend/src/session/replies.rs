@@ -50,8 +50,13 @@ impl SessionConnection<'_> {
             }
         }
         if self.in_flight.is_none() {
-            for notice in std::mem::take(&mut self.deferred_updates) {
-                self.on_update(notice).await?;
+            match std::mem::take(&mut self.deferred_updates).into_updates() {
+                Some(updates) => {
+                    for notice in updates {
+                        self.on_update(notice).await?;
+                    }
+                }
+                None => self.queue_reconciliation(),
             }
             self.send_deferred_asks().await?;
         }

@@ -8,6 +8,7 @@ use super::asked::DeferredAsks;
 use super::channel::CloseReason;
 use super::client_command::ClientCommand;
 use super::connection::SessionConnection;
+use super::deferred_updates::DeferredUpdates;
 use super::epoch_report::{EpochReport, Reported};
 use super::kept_ledger::KeptLedger;
 
@@ -33,7 +34,7 @@ impl SessionConnection<'_> {
             return Ok(());
         }
         self.promised = self.promised.max(table_epoch);
-        self.deferred_updates.clear();
+        self.deferred_updates = DeferredUpdates::default();
         self.deferred_asks = DeferredAsks::default();
         self.subscription = self.session.subscribe();
         if let Some(in_flight) = self.in_flight.take() {
