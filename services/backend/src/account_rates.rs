@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_account_gets_a_hundred_tokens_a_second() {
+    async fn an_account_gets_a_hundred_tokens_a_second_and_another_its_own() {
         let (rates, one) = (AccountRates::default(), with_changes(1, 1));
         assert_eq!((0..1_000).filter(|_| rates.admit_token(&one).is_ok()).count(), 100);
         assert!(rates.admit_token(&with_changes(2, 1)).is_ok());

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn look_ups_of_unknown_keys_are_limited_by_address_and_in_all() {
+    async fn look_ups_of_unknown_keys_are_limited_by_address_with_room_for_others_and_in_all() {
         let strangers = Strangers::new(20);
         let admitted = |from: &str| (0..100).filter(|_| strangers.admit_unknown_key(address(from)).is_ok()).count();
         assert_eq!(admitted("192.0.2.1"), 10);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pages_and_handshakes_are_limited_by_address() {
+    async fn pages_and_handshakes_are_limited_by_address_and_others_have_their_own() {
         let strangers = Strangers::new(20);
         let pages = |from: &str| (0..300).filter(|_| strangers.admit_public_page(address(from)).is_ok()).count();
         assert_eq!((pages("192.0.2.1"), pages("192.0.2.2")), (200, 200));

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_has_a_limit_for_all_shards_of_a_node() {
+    fn an_account_has_a_limit_for_all_shards_of_a_node_and_another_its_own() {
         let node = NodeMemory::new(1_000_000);
         let shards = [0; 3].map(|_| ShardMemory::new(node.clone()));
         for shard in &shards {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_nearly_full_gives_nothing_new_to_those_who_have_much() {
+    fn a_node_that_is_nearly_full_gives_nothing_new_to_those_who_have_much_but_to_others() {
         let node = NodeMemory::new(1_000);
         let shard = ShardMemory::new(node.clone());
         shard.update(&[Charge { max: 10_000, ..charge(1, 790) }, charge(2, 5)]);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_full_takes_nothing_new_from_anybody() {
+    fn a_shard_that_is_full_takes_nothing_new_and_another_shard_does() {
         let shard = ShardMemory::new(NodeMemory::new(u64::MAX));
         shard.update(&[Charge { max: u64::MAX / 2, ..charge(1, MAX_SHARD_BYTES) }]);
         let refused = shard.check(AccountId(2)).expect_err("the shard is full");

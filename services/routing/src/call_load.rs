@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_has_its_share_in_calls_and_in_bytes() {
+    fn an_account_has_its_share_in_calls_and_in_bytes_and_others_have_theirs() {
         let load = Arc::<CallLoad>::default();
         let (_calls, limit) = fill(&load, 0, |call| key(call as u32, 1));
         assert_eq!((load.0.lock().usual.total.calls, limit), (USUAL_SHARE.calls, "calls_of_account"));

@@ -365,7 +365,7 @@ fn of_account(account: u64, call: Call) -> Call {
 }
 
 #[tokio::test]
-async fn calls_of_an_account_are_bounded_and_the_node_reads_on() {
+async fn calls_of_an_account_are_bounded_and_the_node_serves_others() {
     let (world, started) = stuck_for_one();
     let mut connection = world.connect(1).await.unwrap();
     // One call too many that is not urgent, and then one that is.

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_a_bound_of_its_own_and_no_process_gives_way() {
+    fn each_kind_has_a_bound_of_its_own_and_no_process_or_other_kind_gives_way() {
         let port = PortConnections::new(limits());
         let accept_http = |has_client_cert| {
             let mut connection = port.accept(address(1));

@@ -41,6 +41,36 @@ pub fn scan(path: &Path, text: &str, is_test: bool) -> syn::Result<Scan> {
     Ok(scanner.scan)
 }
 
+/// Returns the names of the tests of a file that run without being asked for: functions with an attribute `test`, of any
+/// runtime, and none that says `ignore`.
+///
+/// # Errors
+/// When it is not Rust.
+pub fn tests_of(text: &str) -> syn::Result<BTreeSet<String>> {
+    let mut tests = BTreeSet::new();
+    add_tests(&syn::parse_file(text)?.items, &mut tests);
+    Ok(tests)
+}
+
+fn add_tests(items: &[Item], tests: &mut BTreeSet<String>) {
+    for item in items {
+        match item {
+            Item::Fn(function) if runs_as_test(&function.attrs) => {
+                tests.insert(function.sig.ident.to_string());
+            }
+            Item::Mod(ItemMod { content: Some((_, items)), .. }) => add_tests(items, tests),
+            _ => {}
+        }
+    }
+}
+
+fn runs_as_test(attributes: &[Attribute]) -> bool {
+    let has = |name: &str| {
+        attributes.iter().any(|attribute| attribute.path().segments.last().is_some_and(|last| last.ident == name))
+    };
+    has("test") && !has("ignore")
+}
+
 /// Whether a file holds nothing but tests: it lies in a folder of tests or benchmarks, or below a module that is
 /// compiled for tests only.
 pub fn is_test_file(path: &Path, test_modules: &BTreeSet<PathBuf>) -> bool {
@@ -207,6 +237,13 @@ mod tests {
         let scan = scanned("/// Doc.\n#[inline]\nfn a() {\n    b();\n}\nimpl X { fn c() {} }\ntrait Y { fn d(); }\n");
         let measured: Vec<_> = scan.functions.iter().map(|(at, lines)| (at.what.as_str(), at.line, *lines)).collect();
         assert_eq!(measured, [("a", 3, 3), ("c", 6, 1)]);
+    }
+
+    #[test]
+    fn tests_are_functions_that_run_by_themselves() {
+        let text = "fn a() {}\n#[test]\nfn b() {}\n#[test]\n#[ignore = \"long\"]\nfn c() {}\n\
+                    mod tests { #[tokio::test(start_paused = true)] async fn d() {} fn e() {} }";
+        assert_eq!(tests_of(text).unwrap(), BTreeSet::from(["b".to_owned(), "d".to_owned()]));
     }
 
     #[test]

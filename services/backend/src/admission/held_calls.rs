@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_have_a_limit_of_their_own() {
+    fn questions_have_a_limit_of_their_own_and_another_account_has_its_own() {
         let held = HeldCalls::default();
         let share = Share { max_held_questions: 2, max_held_calls: 0, ..share(1) };
         let asked = [held.acquire_question(share).unwrap(), held.acquire_question(share).unwrap()];
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_connect_up_to_a_limit_of_their_own() {
+    fn sessions_connect_up_to_a_limit_of_their_own_and_those_of_other_accounts_go_on() {
         let held = HeldCalls::default();
         let of_account = |account| Sharer::Account(AccountId(account));
         let calls: Vec<HeldCall> = (0..3).map(|_| held.acquire(share(1), 0).unwrap()).collect();

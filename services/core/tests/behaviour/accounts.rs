@@ -244,7 +244,7 @@ fn a_repeated_creation_of_a_deleted_key_does_not_make_it_valid_again() {
 }
 
 #[test]
-fn an_account_has_a_limited_number_of_keys() {
+fn an_account_has_a_limited_number_of_keys_and_another_its_own() {
     let mut core = core();
     account(&mut core, &create(1, 5, "ann@example.com"));
     for number in 0..Bounds::of(Rules::ONE).api_keys_per_account {

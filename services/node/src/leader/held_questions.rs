@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_held_than_the_limits_allow_and_each_that_ends_makes_way() {
+    fn no_more_are_held_than_the_limits_allow_and_other_things_and_shards_have_their_own() {
         let mut all = HeldQuestions::default();
         let mut held = Vec::new();
         let latches = MAX_QUESTIONS_OF_SHARD / MAX_QUESTIONS_OF_LATCH;
@@ -256,6 +256,8 @@ mod tests {
         }
         assert_eq!(all.hold(&namespace(0), Kind::Barrier, &Path::flat("x")).err(), Some(&QUESTIONS_OF_NAMESPACE));
         assert_eq!(all.hold(&namespace(99), Kind::Barrier, &Path::flat("x")).err(), Some(&QUESTIONS_OF_SHARD));
+        let mut of_other_shard = HeldQuestions::default();
+        assert!(of_other_shard.hold(&namespace(0), Kind::Latch, &Path::flat("0")).is_ok());
         held.truncate(held.len() - 1);
         assert!(all.hold(&namespace(99), Kind::Barrier, &Path::flat("x")).is_ok());
     }

@@ -61,9 +61,10 @@ async fn a_quiet_tenant_is_served_beside_one_that_never_rests() {
 }
 
 #[tokio::test]
-async fn more_than_the_rate_is_refused_for_a_while_and_what_is_held_is_kept() {
-    let tenant = create_tenant(server()).await;
+async fn more_than_the_rate_is_refused_what_is_held_is_kept_and_another_tenant_is_served() {
+    let (tenant, other) = (create_tenant(server()).await, create_tenant(server()).await);
     tenant.create_namespace("ns").await;
+    other.create_namespace("ns").await;
     let token = acquire(&tenant, "held", acquire_body()).await.ok()["fencing_token"].clone();
     tenant.update(server(), json!({"limits": {"max_requests_per_second": 1}})).await;
     let mut refused = Vec::new();
@@ -79,6 +80,10 @@ async fn more_than_the_rate_is_refused_for_a_while_and_what_is_held_is_kept() {
         }
     }
     assert_eq!(refused.len(), 3, "a burst of two passes, and what each second brings");
+    for number in 0..10 {
+        let lock = format!("l{number}");
+        assert_eq!(acquire(&other, &lock, acquire_body()).await.ok()["success"], true, "it asks for as much");
+    }
     for answer in refused {
         assert_eq!(answer.header("retry-after"), "1");
         assert_eq!(answer.expect_error("RATE_LIMITED")["limit"], "max_requests_per_second");

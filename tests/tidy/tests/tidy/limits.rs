@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use holdfast_tidy::{assert_none, root};
+use holdfast_tidy::{assert_none, root, rust};
 
 /// The list of limits, which is made from the code.
 const PAGE: &str = "docs/limits.md";
 /// For each limit its tests: a line of the name and both tests, each as `file::function`.
 const TESTS: &str = include_str!("../../limit_tests.txt");
 const NONE: &str = "-";
+/// Parts of the name of a test that shows both: it tells what a neighbour notices.
+const NEIGHBOURS: [&str; 4] = ["another", "other", "others", "alone"];
 /// Limits that no test reaches. The number only falls.
 const MAX_UNREACHED: usize = 0;
 /// Limits of which no test shows what a neighbour notices. The number only falls.
@@ -45,11 +47,18 @@ fn rows() -> (BTreeMap<&'static str, Row>, Vec<String>) {
 fn test_error(test: &str) -> Option<String> {
     let Some((file, function)) = test.split_once("::") else { return Some("is not `file::function`".to_owned()) };
     let Ok(text) = fs::read_to_string(root().join(file)) else { return Some(format!("there is no {file}")) };
-    let is_defined = text.lines().any(|line| {
-        let defined = line.split_once("fn ").map(|(_, rest)| rest);
-        defined.and_then(|rest| rest.strip_prefix(function)).is_some_and(|rest| rest.starts_with(['(', '<']))
-    });
-    (!is_defined).then(|| format!("{file} has no function {function}"))
+    match rust::tests_of(&text) {
+        Ok(tests) => (!tests.contains(function)).then(|| format!("{file} has no test {function}")),
+        Err(error) => Some(format!("{file}: {error}")),
+    }
+}
+
+/// What is wrong with one test for both.
+fn pair_error(row: &Row) -> Option<&'static str> {
+    let is_one = row.reach == row.neighbour && row.reach != NONE;
+    let name = row.reach.rsplit("::").next().unwrap_or_default();
+    let shows_neighbour = name.split('_').any(|word| NEIGHBOURS.contains(&word));
+    (is_one && !shows_neighbour).then_some("is named for both, and its name tells of no neighbour")
 }
 
 #[test]
@@ -64,6 +73,7 @@ fn every_limit_has_a_test_that_reaches_it_and_one_of_its_neighbours() {
         };
         let tests = [row.reach, row.neighbour].into_iter().filter(|test| *test != NONE);
         findings.extend(tests.filter_map(|test| Some(format!("{limit}: {test}: {}", test_error(test)?))));
+        findings.extend(pair_error(row).map(|error| format!("{limit}: {}: {error}", row.reach)));
     }
     let known: BTreeSet<&str> = limits.iter().map(String::as_str).collect();
     let gone = rows.keys().filter(|limit| !known.contains(*limit));
