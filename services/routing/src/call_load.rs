@@ -47,8 +47,7 @@ pub(super) enum CallKind {
 /// What a call counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoadKey {
-    /// `None` for calls that ask who leads, and for those
-    /// about several shards.
+    /// `None` for calls that ask who leads, and for those about several shards.
     pub(super) shard: Option<ShardKey>,
     /// The account that the call works for; `None` if it is of none, or of several.
     pub(super) account: Option<AccountId>,

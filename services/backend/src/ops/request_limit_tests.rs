@@ -81,7 +81,8 @@ async fn a_request_that_exceeds_a_limit_of_its_account_is_served_for_another_acc
 
 /// A request for locks: so many, at paths of so many segments, with so many pairs of metadata of so many bytes each.
 fn lock_set(claims: u64, segments: u64, pairs: u64, bytes: u64) -> AcquireLocks {
-    let path = |claim: u64| (0..segments).map(|segment| format!("{claim}-{segment}")).collect();
+    let path =
+        |claim: u64| (0..segments).map(|segment| format!("{claims}-{segments}-{pairs}-{claim}-{segment}")).collect();
     let key = |pair: u64| format!("{pair:0>width$}", width = bytes as usize);
     let metadata = (0..pairs).map(|pair| (key(pair), String::new())).collect();
     AcquireLocks {
@@ -96,7 +97,8 @@ fn lock_set(claims: u64, segments: u64, pairs: u64, bytes: u64) -> AcquireLocks 
 #[tokio::test]
 async fn a_request_that_says_too_much_is_refused_and_that_of_another_account_is_served() {
     let world = TestGateway::start().await;
-    let (greedy, other) = (limited_tenant(&world, LimitsPatch::default()).await, demo_tenant(&world).await);
+    let patch = LimitsPatch { max_description_bytes: Some(1), ..LimitsPatch::default() };
+    let (greedy, other) = (limited_tenant(&world, patch).await, demo_tenant(&world).await);
     let cases: [(&Limit, fn(u64) -> AcquireLocks); 4] = [
         (&limit::CLAIMS, |claims| lock_set(claims, 1, 0, 0)),
         (&limit::PATH_DEPTH, |segments| lock_set(1, segments, 0, 0)),

@@ -139,7 +139,7 @@ async fn an_account_that_fills_the_queue_delays_no_other() {
     let surplus: Vec<_> = (0..3_000).map(|number| command(format!("{number} more of account A"))).collect();
     let surplus = surplus.iter().map(|command| propose_to(group, leads.term, command));
     let (surplus, reply) = tokio::join!(join_all(surplus), propose_to(group, leads.term, &other));
-    let refused = surplus.iter().filter(|reply| matches!(reply, Err(ProposeError::NotProposed(_)))).count();
+    let refused = surplus.iter().filter(|reply| matches!(reply, Err(ProposeError::Limited(_)))).count();
     assert!(refused > 0 && reply.is_ok(), "{refused} refused, {reply:?}");
 }
 
