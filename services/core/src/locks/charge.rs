@@ -10,7 +10,7 @@ use super::request::Request;
 use super::sessions::{GrantedRequest, SessionFacts};
 use super::waiting::WaitingRequest;
 use crate::ask::Asks;
-use crate::{Claim, NamespaceRef, OpenSession, Owner, SessionAcquire, SessionTerms, StateBytes};
+use crate::{Claim, NamespaceRef, OpenSession, Owner, Path, SessionAcquire, SessionTerms, StateBytes};
 
 /// The extra of a path that has descendants or a queue.
 pub(super) const NODE_EXTRA: u64 = 576;
@@ -69,7 +69,9 @@ pub(super) fn granted(request_id: usize, claims: u64) -> u64 {
 /// A session that may hold something in a lock table of the leader.
 pub(super) const TABLE_SESSION: u64 = 192;
 /// A claim of it that was ended by force.
-pub(super) const FORFEIT: u64 = 64;
+pub(super) fn forfeit(path: &Path) -> u64 {
+    64 + path.0.iter().map(|segment| 24 + segment.len() as u64).sum::<u64>()
+}
 
 /// A session without its metadata.
 pub(super) fn session(session_id: &str, process_id: &str) -> u64 {

@@ -26,13 +26,11 @@ use super::sessions::Session;
 use super::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
-    BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, JobState, LocksCommand, NamespaceRef, Query,
-    Reply, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableCommand, TableEpoch,
+    BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, Forfeit, JobState, LocksCommand, NamespaceRef,
+    Query, Reply, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableCommand, TableEpoch,
 };
 use rebuild::Rebuild;
 use request::table_command;
-
-pub use force::ForcedOpen;
 
 /// What is left of a block before a step begins: more than any step can use.
 const RESERVE: u64 = BLOCK_REVISIONS / 4;
@@ -51,6 +49,8 @@ pub struct SoftTable {
     ended: BTreeMap<SessionNumber, SessionEnd>,
     /// Namespaces that are gone in the log, and not yet here.
     closed: VecDeque<NamespaceRef>,
+    /// Locks that were opened by force in the log, and not yet here.
+    forfeited: VecDeque<Forfeit>,
     /// The namespaces that were there when the epoch began.
     rebuilds: BTreeMap<NamespaceKey, Rebuild>,
     /// The sessions of before whose reports are whole, and that have not ended.
@@ -77,6 +77,7 @@ impl SoftTable {
             next_block: None,
             ended: BTreeMap::new(),
             closed: VecDeque::new(),
+            forfeited: VecDeque::new(),
             rebuilds: Self::rebuilds_of(log),
             reported: BTreeSet::new(),
             conflicts: 0,
@@ -267,7 +268,7 @@ impl SoftTable {
 
     /// Returns whether something has ended in the log that has not ended here.
     pub fn is_behind(&self) -> bool {
-        !(self.closed.is_empty() && self.ended.is_empty())
+        !(self.closed.is_empty() && self.ended.is_empty() && self.forfeited.is_empty())
     }
 
     /// Ends what has ended in the log, as far as there are revisions. In each namespace grants follow once all of these
@@ -298,6 +299,16 @@ impl SoftTable {
                 self.collect_effects();
             }
             self.ended.extend(sessions);
+        }
+        while self.ended.is_empty() && !self.forfeited.is_empty() && self.begin_end(context) {
+            let Some(forfeit) = self.forfeited.pop_front() else { break };
+            let Some(slot) = self.core.slot_of(&forfeit.namespace) else { continue };
+            let is_done = self.core.txn_in(slot, context).end_forfeited(&forfeit);
+            self.core.enforce_byte_limits();
+            self.collect_effects();
+            if !is_done {
+                self.forfeited.push_front(forfeit);
+            }
         }
     }
 

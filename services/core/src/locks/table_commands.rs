@@ -140,7 +140,7 @@ impl NamespaceTxn<'_> {
         if self.ns.durability == Durability::Full {
             return Err(CommandError::InvalidArgument("namespace: its lock table is in the log".to_owned()));
         }
-        let new = self.ns.table_log.new_forfeits(&forfeit.holds);
+        let new = self.ns.table_log.new_forfeits(&forfeit.path, &forfeit.holds);
         if self.ns.table_log.forfeit_count().saturating_add(new.len() as u64) > MAX_FORFEITS {
             return Err(quota_exceeded(
                 "the number of holds of a namespace that were ended by force and whose sessions have not ended",
@@ -150,7 +150,7 @@ impl NamespaceTxn<'_> {
         }
         if !new.is_empty() {
             self.common.next_revision();
-            self.table_log_mut().forfeit(&new);
+            self.table_log_mut().forfeit(&forfeit.path, &new);
         }
         Ok(Response::Done)
     }

@@ -13,7 +13,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 use serde::{Deserialize, Serialize};
 
 use super::charge;
-use crate::{FencingToken, ForfeitedHold, Revision, SessionEnd, SessionNumber};
+use crate::{FencingToken, ForfeitedHold, Path, Revision, SessionEnd, SessionNumber};
 
 /// The log of one lock table. Empty if the table itself is in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(super) struct TableLog {
     ends: BTreeSet<(u64, SessionNumber)>,
     /// The number of claims that were ended by force.
     forfeits: u64,
+    /// Their charge in bytes.
+    forfeit_bytes: u64,
 }
 
 /// A session that may hold something.
@@ -35,11 +37,16 @@ pub(super) struct TableSession {
     transition_ms: u32,
     /// The shard clock at which its transition is over, once it has expired.
     ends_at_ms: Option<u64>,
-    /// The tokens of its claims that were ended by force.
-    forfeits: BTreeSet<FencingToken>,
+    /// Its claims that were ended by force. The claims of one request share their token: only the path tells which.
+    forfeits: BTreeSet<(FencingToken, Path)>,
 }
 
 impl TableSession {
+    /// Returns whether its claim of a path was ended by force.
+    fn is_forfeit(&self, path: &Path, token: FencingToken) -> bool {
+        !self.forfeits.is_empty() && self.forfeits.contains(&(token, path.clone()))
+    }
+
     /// Returns the item with all instants later by a time.
     pub(super) fn delayed(mut self, by_ms: u64) -> Self {
         self.ends_at_ms = self.ends_at_ms.map(|at_ms| at_ms.saturating_add(by_ms));
@@ -57,7 +64,9 @@ impl TableLog {
     /// Records that a session ended. One that expired counts until its transition is over.
     pub(super) fn ended(&mut self, number: SessionNumber, why: SessionEnd, clock_ms: u64) {
         let Some(mut session) = self.sessions.remove(&number) else { return };
-        self.forfeits -= std::mem::take(&mut session.forfeits).len() as u64;
+        let forfeits = std::mem::take(&mut session.forfeits);
+        self.forfeits -= forfeits.len() as u64;
+        self.forfeit_bytes -= bytes_of(&forfeits);
         let is_skipped = is_enabled(Mutation::SoftTransitionSkipped);
         if why == SessionEnd::Expired && session.transition_ms > 0 && !is_skipped {
             let ends_at_ms = clock_ms.saturating_add(session.transition_ms.into());
@@ -99,28 +108,29 @@ impl TableLog {
         self.forfeits
     }
 
-    /// Returns those of these holds whose sessions are open, and that have not ended by force before.
-    pub(super) fn new_forfeits(&self, holds: &[ForfeitedHold]) -> BTreeSet<ForfeitedHold> {
+    /// Returns those of these holds of a path whose sessions are open, and that have not ended by force before.
+    pub(super) fn new_forfeits(&self, path: &Path, holds: &[ForfeitedHold]) -> BTreeSet<ForfeitedHold> {
         let is_new = |hold: &&ForfeitedHold| {
             let session = self.sessions.get(&hold.session).filter(|session| session.ends_at_ms.is_none());
-            session.is_some_and(|session| !session.forfeits.contains(&hold.fencing_token))
+            session.is_some_and(|session| !session.is_forfeit(path, hold.fencing_token))
         };
         holds.iter().filter(is_new).copied().collect()
     }
 
-    /// Records claims that ended by force.
-    pub(super) fn forfeit(&mut self, holds: &BTreeSet<ForfeitedHold>) {
+    /// Records claims of a path that ended by force.
+    pub(super) fn forfeit(&mut self, path: &Path, holds: &BTreeSet<ForfeitedHold>) {
         for hold in holds {
             let session = self.sessions.get_mut(&hold.session);
-            if session.is_some_and(|session| session.forfeits.insert(hold.fencing_token)) {
+            if session.is_some_and(|session| session.forfeits.insert((hold.fencing_token, path.clone()))) {
                 self.forfeits += 1;
+                self.forfeit_bytes += charge::forfeit(path);
             }
         }
     }
 
     /// Returns its charge in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.sessions.len() as u64 * charge::TABLE_SESSION + self.forfeits * charge::FORFEIT
+        self.sessions.len() as u64 * charge::TABLE_SESSION + self.forfeit_bytes
     }
 
     /// Returns the sessions, for a snapshot.
@@ -137,14 +147,19 @@ impl TableLog {
         now: Revision,
         is_open: bool,
     ) -> bool {
-        let tokens = session.forfeits.last().copied().unwrap_or_default();
+        let tokens = session.forfeits.last().map_or(0, |(token, _)| *token);
         let fits = number <= now && tokens <= now && is_open == session.ends_at_ms.is_none();
         if !fits || (!is_open && !session.forfeits.is_empty()) || self.sessions.contains_key(&number) {
             return false;
         }
         self.forfeits += session.forfeits.len() as u64;
+        self.forfeit_bytes += bytes_of(&session.forfeits);
         self.ends.extend(session.ends_at_ms.map(|at_ms| (at_ms, number)));
         self.sessions.insert(number, session);
         true
     }
+}
+
+fn bytes_of(forfeits: &BTreeSet<(FencingToken, Path)>) -> u64 {
+    forfeits.iter().map(|(_, path)| charge::forfeit(path)).sum()
 }

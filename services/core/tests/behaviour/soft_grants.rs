@@ -1,6 +1,6 @@
 //! Lock tables in the memory of a leader: what it grants, and when it begins to.
 
-use holdfast_core::locks::{ForcedOpen, SoftTable};
+use holdfast_core::locks::SoftTable;
 use holdfast_core::{
     AcquireOutcome, Command, CommandError, Effect, EntryContext, FencingToken, Forfeit, ForfeitedHold, LockInfo,
     LocksCommand, MessageSeq, Mode, NamespaceMessage, Owner, Path, Query, Release, ReleaseTarget, ReportedHold, Reset,
@@ -99,11 +99,20 @@ impl Leader {
         }
     }
 
-    pub(crate) fn force_open(&mut self, lock: &str, is_noted: bool) -> Result<ForcedOpen, CommandError> {
+    /// What the log is to be told so that a lock opens.
+    pub(crate) fn force_open(&mut self, lock: &str) -> Result<Forfeit, CommandError> {
         let (context, path) = (self.context(), Path::flat(lock));
-        let outcome = self.table.force_open(&self.log.core, &context, (&soft(), &path), is_noted);
+        let outcome = self.table.force_open(&self.log.core, &context, (&soft(), &path));
         self.table.verify();
         outcome.expect("its table is here")
+    }
+
+    /// The log is told so, which its leader follows.
+    pub(crate) fn forfeit(&mut self, forfeit: &Forfeit) {
+        table(&mut self.log, TableCommand::Forfeit(forfeit.clone())).expect("there are few");
+        let context = self.context();
+        self.table.forfeit(&self.log.core, &context, forfeit);
+        self.table.verify();
     }
 
     /// The one who holds a lock.
@@ -202,23 +211,35 @@ fn a_lock_is_forced_open_once_the_log_knows_of_its_holds() {
     leader.send(&waiter, acquire("l")).unwrap();
     let holds = vec![ForfeitedHold { session: holder.number, fencing_token: token }];
     let forfeit = Forfeit { namespace: soft(), path: Path::flat("l"), holds };
-    assert_eq!(leader.force_open("l", false), Ok(ForcedOpen::Unknown(forfeit.clone())));
-    assert_eq!(leader.force_open("l", true), Ok(ForcedOpen::Unknown(forfeit.clone())), "the log was not told");
+    assert_eq!(leader.force_open("l"), Ok(forfeit.clone()));
+    assert_eq!(leader.force_open("l"), Ok(forfeit.clone()), "the log was not told");
     assert_eq!(leader.holder("l"), owner(&holder));
-    table(&mut leader.log, TableCommand::Forfeit(forfeit)).unwrap();
     leader.table.take_effects();
-    assert_eq!(leader.force_open("l", true), Ok(ForcedOpen::Done));
-    assert_eq!(leader.holder("l"), owner(&waiter));
+    leader.forfeit(&forfeit);
+    assert_eq!(leader.holder("l"), owner(&waiter), "whoever forced it may be gone");
     let is_told = |effect: &Effect| matches!(effect, Effect::Revoked { reason: RevokedReason::Deleted, .. });
     assert!(leader.table.take_effects().iter().any(is_told), "its holder hears of it");
+    leader.forfeit(&forfeit);
+    assert_eq!(leader.holder("l"), owner(&waiter), "who came since is another one");
 
-    let of_waiter = leader.force_open("l", true);
-    assert!(matches!(of_waiter, Ok(ForcedOpen::Unknown(_))), "who came since is another one: {of_waiter:?}");
     let nobody = Forfeit { namespace: soft(), path: Path::flat("free"), holds: Vec::new() };
-    assert_eq!(leader.force_open("free", false), Ok(ForcedOpen::Unknown(nobody)), "the log hears of each call");
-    assert_eq!(leader.force_open("free", true), Ok(ForcedOpen::Done));
+    assert_eq!(leader.force_open("free"), Ok(nobody), "the log hears of each call");
     let mut next = leader.next();
-    assert!(matches!(next.force_open("l", false), Err(CommandError::Busy(_))), "its holds are not known yet");
+    assert!(matches!(next.force_open("l"), Err(CommandError::Busy(_))), "its holds are not known yet");
+}
+
+#[test]
+fn what_is_in_transition_is_forced_open_too() {
+    let mut leader = Leader::new();
+    let (expires, waiter) = (leader.open("se_1", 60_000), leader.open("se_2", 0));
+    leader.granted(&expires, "l");
+    leader.send(&waiter, acquire("l")).unwrap();
+    expire(&mut leader.log, expires.number);
+    leader.follow();
+    assert_eq!(leader.holder("l"), owner(&expires));
+    let forfeit = leader.force_open("l").expect("it is complete");
+    leader.forfeit(&forfeit);
+    assert_eq!(leader.holder("l"), owner(&waiter));
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Lock tables in the memory of leaders: random leaders, of which those of before go on granting, and sessions that
 //! are reported to the next one, end, expire and are resumed. No two sessions ever hold conflicting claims, tokens rise,
-//! no session loses what it holds, and the log knows of all that was opened by force.
+//! no session loses what it holds, and nothing ends by force before the log knows of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use holdfast_core::locks::{ForcedOpen, SoftTable};
+use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AcquireOutcome, Application, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken,
+    AcquireOutcome, Application, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken, Forfeit,
     ForfeitedHold, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession, OpenTableSession,
     Owner, Path, ReportedHold, ReportedRequest, ReportedWait, RequestId, Response, Rules, SessionAcquire,
     SessionCommand, SessionNumber, SessionRequest, TableCommand, TableEpoch, TableReport, Wait, WaitId,
@@ -48,8 +48,8 @@ struct Run {
     clients: Vec<Client>,
     /// The latest token of each lock, and who took it.
     last_tokens: BTreeMap<Path, (FencingToken, usize)>,
-    /// What the log was told of that was opened by force.
-    forfeits: BTreeSet<ForfeitedHold>,
+    /// What is under way to the log, to open locks by force.
+    forfeits: Vec<Forfeit>,
     now_ms: u64,
     numbers: u64,
     /// Reports so far, with the leaders that they were for.
@@ -78,7 +78,7 @@ impl Run {
             leaders,
             clients,
             last_tokens,
-            forfeits: BTreeSet::new(),
+            forfeits: Vec::new(),
             now_ms: 1_000,
             numbers: 0,
             reports: Vec::new(),
@@ -169,6 +169,8 @@ impl Run {
         log.advance(&context);
         let epoch = begun(&mut log, &context, attempt);
         let table = SoftTable::begin(&log, &epoch).expect("it has begun");
+        // What the deposed one was about to write is refused.
+        self.forfeits.clear();
         self.leaders.push(Leader { log, table });
     }
 
@@ -299,33 +301,32 @@ impl Run {
         self.clients[at].holds.insert(id.to_owned(), (path, token));
     }
 
-    /// The last leader is told to open a lock, and tells the log first. Who held it is not told.
+    /// The last leader is told to open a lock. Nothing ends before the log has been told.
     fn force_open(&mut self, path: &Path) {
-        let (context, mut is_noted) = (self.context(), false);
-        loop {
-            let leader = self.leaders.last_mut().expect("there is one");
-            let opened = leader.table.force_open(&leader.log, &context, (&namespace(), path), is_noted);
-            match opened.expect("its table is here") {
-                Ok(ForcedOpen::Unknown(forfeit)) => {
-                    self.forfeits.extend(&forfeit.holds);
-                    self.log(LocksCommand::Table(TableCommand::Forfeit(forfeit))).expect("there are few");
-                    is_noted = true;
-                }
-                Ok(ForcedOpen::Done) => break,
-                // It waits for sessions of before.
-                Err(_) => return,
-            }
+        let context = self.context();
+        let leader = self.leaders.last_mut().expect("there is one");
+        let opened = leader.table.force_open(&leader.log, &context, (&namespace(), path));
+        // If it is refused, the leader waits for sessions of before.
+        self.forfeits.extend(opened.expect("its table is here").ok());
+        self.take_effects(self.leaders.len() - 1);
+    }
+
+    /// The log is told of the first lock that is being opened. Who held it is not told.
+    fn write_forfeit(&mut self) {
+        if self.forfeits.is_empty() {
+            return;
         }
+        let (forfeit, context) = (self.forfeits.remove(0), self.context());
+        self.log(LocksCommand::Table(TableCommand::Forfeit(forfeit.clone()))).expect("there are few");
         for client in &mut self.clients {
-            let is_opened = |held: &(Path, FencingToken)| held.0 == *path;
-            // What expired is over with its transition anyway.
-            let is_open = client.until_ms.is_none();
-            for (_, fencing_token) in client.holds.values().filter(|held| is_open && is_opened(held)) {
-                let hold = ForfeitedHold { session: client.number, fencing_token: *fencing_token };
-                assert!(self.forfeits.contains(&hold), "the log knows nothing of {hold:?}, which was opened");
-            }
-            client.holds.retain(|_, held| !is_opened(held));
+            let session = client.number;
+            client.holds.retain(|_, (path, fencing_token)| {
+                let hold = ForfeitedHold { session, fencing_token: *fencing_token };
+                *path != forfeit.path || !forfeit.holds.contains(&hold)
+            });
         }
+        let leader = self.leaders.last_mut().expect("there is one");
+        leader.table.forfeit(&leader.log, &context, &forfeit);
         self.take_effects(self.leaders.len() - 1);
     }
 
@@ -336,7 +337,7 @@ impl Run {
         }
         let at = dice.pick(&live);
         let to = if dice.one_in(3) { dice.below(self.leaders.len() as u64) as usize } else { self.leaders.len() - 1 };
-        match dice.below(41) {
+        match dice.below(42) {
             0..18 => {
                 let asked = self.clients[at].waits.iter().next().map(|(id, (path, _))| (id.clone(), path.clone()));
                 let again = asked.filter(|_| dice.one_in(4));
@@ -371,6 +372,7 @@ impl Run {
                 }
             }
             40 => self.force_open(&dice.pick(&paths())),
+            41 => self.write_forfeit(),
             _ => self.pass(dice.pick(&[0, 1, 300, 600, 6_000])),
         }
     }

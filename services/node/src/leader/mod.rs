@@ -15,12 +15,11 @@ mod table_memory;
 mod waiting_call;
 
 use bytes::Bytes;
-use holdfast_core::locks::ForcedOpen;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, AwaitRecord, Command, CommandError, ConditionCommand, Effect, EntryContext, Incarnation,
-    Kind, LocksCommand, NamespaceRef, Owner, Path, Query, RateTable, Reply, Response, Rules, SessionNumber,
-    TableCommand, WaitId, codec,
+    AccountId, AcquireOutcome, AwaitRecord, Command, CommandError, ConditionCommand, Effect, EntryContext, Forfeit,
+    Incarnation, Kind, LocksCommand, NamespaceRef, Owner, Path, Query, RateTable, Reply, Response, Rules,
+    SessionNumber, TableCommand, WaitId, codec,
 };
 use tokio::time::Instant;
 
@@ -229,12 +228,22 @@ impl LeaderState {
         }
     }
 
-    /// Follows a reset in the lock tables in memory.
-    pub(crate) fn on_reset(&mut self, core: &ShardState, context: &EntryContext, command: &Command, reply: &Reply) {
-        if let (Command::Locks(LocksCommand::Reset(reset)), Ok(_)) = (command.inner(), &reply.outcome) {
-            self.tables.reset(core, context, reset);
-            self.publish_tables(core.clock_ms());
+    /// Follows in the lock tables in memory what ended by force in the log: a reset, or a lock that was opened.
+    pub(crate) fn on_forced_end(
+        &mut self,
+        core: &ShardState,
+        context: &EntryContext,
+        command: &Command,
+        reply: &Reply,
+    ) {
+        match (command.inner(), &reply.outcome) {
+            (Command::Locks(LocksCommand::Reset(reset)), Ok(_)) => self.tables.reset(core, context, reset),
+            (Command::Locks(LocksCommand::Table(TableCommand::Forfeit(forfeit))), Ok(_)) => {
+                self.tables.forfeit(core, context, forfeit);
+            }
+            _ => return,
         }
+        self.publish_tables(core.clock_ms());
     }
 
     /// Counts the outcome of an acquire of a connected session.
@@ -305,16 +314,14 @@ impl LeaderState {
         self.tables.unreported(core, number)
     }
 
-    /// Forces a lock of the lock tables in memory open, if the log knows of the call and of all its holds. `None` if the
-    /// log has the table.
+    /// Returns what the log is told to force a lock of the lock tables in memory open. `None` if the log has the table.
     pub(crate) fn force_open_in_memory(
         &mut self,
         core: &ShardState,
         now_ms: u64,
         lock: (&NamespaceRef, &Path),
-        is_noted: bool,
-    ) -> Option<Result<ForcedOpen, CommandError>> {
-        let outcome = self.tables.force_open(core, (now_ms, self.rules), lock, is_noted);
+    ) -> Option<Result<Forfeit, CommandError>> {
+        let outcome = self.tables.force_open(core, (now_ms, self.rules), lock);
         self.publish_tables(now_ms);
         outcome
     }

@@ -1,10 +1,10 @@
 //! The lock tables in this leader's memory: the epoch that it has begun for them, and what it writes for them.
 
-use holdfast_core::locks::{ForcedOpen, SoftTable};
+use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    CommandError, Effect, EntryContext, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply, Reset,
-    Response, Rules, SessionNumber, TableCommand,
+    CommandError, Effect, EntryContext, Forfeit, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply,
+    Reset, Response, Rules, SessionNumber, TableCommand,
 };
 use metrics::{counter, histogram};
 use tokio::time::Instant;
@@ -111,20 +111,19 @@ impl SoftTables {
         }
     }
 
-    /// Forces a lock open, if the log knows of the call and of all its holds. `None` if the log has the table.
+    /// Returns what the log is told to force a lock open. `None` if the log has the table.
     pub(super) fn force_open(
         &mut self,
         core: &ShardState,
         (now_ms, rules): (u64, Rules),
         (namespace, path): (&NamespaceRef, &Path),
-        is_noted: bool,
-    ) -> Option<Result<ForcedOpen, CommandError>> {
+    ) -> Option<Result<Forfeit, CommandError>> {
         if !SoftTable::is_of_tables(core, namespace) {
             return None;
         }
         let context = self.context(now_ms, rules);
         match &mut self.table {
-            Some(table) => table.force_open(core, &context, (namespace, path), is_noted),
+            Some(table) => table.force_open(core, &context, (namespace, path)),
             None => Some(Err(has_not_begun())),
         }
     }
@@ -178,6 +177,13 @@ impl SoftTables {
     pub(super) fn reset(&mut self, core: &ShardState, context: &EntryContext, reset: &Reset) {
         if let Some(table) = &mut self.table {
             table.reset(core, context, reset);
+        }
+    }
+
+    /// Follows a lock that the log has opened by force.
+    pub(super) fn forfeit(&mut self, core: &ShardState, context: &EntryContext, forfeit: &Forfeit) {
+        if let Some(table) = &mut self.table {
+            table.forfeit(core, context, forfeit);
         }
     }
 

@@ -309,7 +309,7 @@ fn apply_command(
     let reply = if with_views { core.apply(context, &command) } else { core.apply_without_views(context, &command) };
     table.update(|table| {
         table.on_reply(&command, &reply);
-        table.on_reset(core, context, &command, &reply);
+        table.on_forced_end(core, context, &command, &reply);
     });
     reply
 }

@@ -1,5 +1,9 @@
 //! Locks that are forced open: the log has to know of the holds before they end here, so that no later leader takes
 //! them over.
+//!
+//! What the log was told of ends here with the entry, whoever waits for it or not, and nothing else does: what is
+//! granted between the two is no part of it, and the next leader takes it over. So a path needs not be closed
+//! meanwhile: what conflicts with a hold is granted once that has ended in the log, at the earliest.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +11,17 @@ use holdfast_mutations::{Mutation, is_enabled};
 
 use super::SoftTable;
 use crate::locks::LocksState;
-use crate::locks::owner::OwnerName;
+use crate::locks::end::EndCause;
+use crate::locks::hold::Hold;
+use crate::locks::namespace::Namespace;
+use crate::locks::owner::{OwnerId, OwnerName};
+use crate::locks::txn::NamespaceTxn;
 use crate::shard::ShardState;
-use crate::{
-    CommandError, EntryContext, Forfeit, ForfeitedHold, LocksCommand, MAX_FORFEITS, NamespaceRef, Path, Response,
-};
-
-/// What became of a lock that is forced open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ForcedOpen {
-    /// All its holds have ended.
-    Done,
-    /// The log has to know of the call and of these holds first; of the call it may have been told before.
-    Unknown(Forfeit),
-}
+use crate::{CommandError, EntryContext, Forfeit, ForfeitedHold, MAX_FORFEITS, NamespaceRef, Path};
 
 impl SoftTable {
-    /// Ends all holds of a lock, if the log knows of the call and of all of them. `None` if the log has the table.
+    /// Returns what the log is told so that all present holds of a lock end; they end by [`Self::forfeit`]. `None` if
+    /// the log has the table.
     ///
     /// # Errors
     /// `Busy` while the table is not complete.
@@ -32,10 +30,9 @@ impl SoftTable {
         log: &ShardState,
         context: &EntryContext,
         (namespace, path): (&NamespaceRef, &Path),
-        is_noted: bool,
-    ) -> Option<Result<ForcedOpen, CommandError>> {
+    ) -> Option<Result<Forfeit, CommandError>> {
         let log = log.locks().filter(|_| Self::is_of_tables(log, namespace))?;
-        Some(self.force_open_in(log, context, (namespace, path), is_noted))
+        Some(self.force_open_in(log, context, (namespace, path)))
     }
 
     fn force_open_in(
@@ -43,8 +40,7 @@ impl SoftTable {
         log: &LocksState,
         context: &EntryContext,
         (namespace, path): (&NamespaceRef, &Path),
-        is_noted: bool,
-    ) -> Result<ForcedOpen, CommandError> {
+    ) -> Result<Forfeit, CommandError> {
         self.check_epoch(log)?;
         let of_log = log.find(namespace)?;
         self.hear_of_ends(log);
@@ -52,41 +48,66 @@ impl SoftTable {
         self.check_complete(of_log)?;
         self.advance(context);
         self.check_revisions()?;
-        let unknown = of_log.table_log.new_forfeits(&self.holds_at(namespace, path));
-        let must_note = (!is_noted || !unknown.is_empty()) && !is_enabled(Mutation::SoftForfeitLost);
-        if must_note {
-            let holds = Self::first_of(&unknown);
-            return Ok(ForcedOpen::Unknown(Forfeit { namespace: namespace.clone(), path: path.clone(), holds }));
+        let all = self.holds_at(namespace, path);
+        let new = of_log.table_log.new_forfeits(path, &all);
+        // The log refuses one more than it can take. What it needs not know of comes last: holds in transition.
+        let most = usize::try_from(MAX_FORFEITS).unwrap_or(usize::MAX).saturating_add(1);
+        let others = all.iter().filter(|hold| !new.contains(*hold));
+        let holds = new.iter().chain(others).take(most).copied().collect();
+        let forfeit = Forfeit { namespace: namespace.clone(), path: path.clone(), holds };
+        if is_enabled(Mutation::SoftForfeitLost) {
+            self.end_by_force(context, forfeit.clone());
+            return Ok(Forfeit { holds: Vec::new(), ..forfeit });
         }
-        if self.core.slot_of(namespace).is_none() {
-            return Ok(ForcedOpen::Done);
-        }
-        let delete = LocksCommand::Delete { namespace: namespace.clone(), path: path.clone() };
-        let applied = self.core.apply(context, &delete);
-        self.collect_effects();
-        if let (_, Some(began)) = applied? {
-            self.finish_job(context, began, Response::Done);
-        }
-        Ok(ForcedOpen::Done)
+        Ok(forfeit)
     }
 
-    /// Returns no more of them than the log could take: it refuses one more.
-    fn first_of(holds: &BTreeSet<ForfeitedHold>) -> Vec<ForfeitedHold> {
-        let most = usize::try_from(MAX_FORFEITS).unwrap_or(usize::MAX).saturating_add(1);
-        holds.iter().take(most).copied().collect()
+    /// Follows an entry of the log that opened a lock by force: ends the holds that it names. Without revisions they
+    /// end when there are some.
+    pub fn forfeit(&mut self, log: &ShardState, context: &EntryContext, forfeit: &Forfeit) {
+        let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return };
+        self.hear_of_ends(log);
+        self.end_by_force(context, forfeit.clone());
+    }
+
+    fn end_by_force(&mut self, context: &EntryContext, forfeit: Forfeit) {
+        if self.core.slot_of(&forfeit.namespace).is_some() && !forfeit.holds.is_empty() {
+            self.forfeited.push_back(forfeit);
+            self.advance(context);
+        }
     }
 
     fn holds_at(&self, namespace: &NamespaceRef, path: &Path) -> Vec<ForfeitedHold> {
         let Some(slot) = self.core.slot_of(namespace) else { return Vec::new() };
         let namespace = self.core.namespaces.get(slot);
         let Some(node) = namespace.tree.find(path) else { return Vec::new() };
-        let of_session = |owner| match namespace.owners.name(owner) {
-            OwnerName::Session(session) => Some(session.number),
-            OwnerName::Process(_) => None,
-        };
-        let holds = namespace.tree.get(node).holds.as_slice().iter();
-        let holds = holds
-            .filter_map(|hold| Some(ForfeitedHold { session: of_session(hold.owner)?, fencing_token: hold.token }));
-        holds.collect()
+        namespace.tree.get(node).holds.as_slice().iter().filter_map(|hold| forfeited(namespace, hold)).collect()
+    }
+}
+
+/// Returns a hold as the log is told of it.
+fn forfeited(namespace: &Namespace, hold: &Hold) -> Option<ForfeitedHold> {
+    match namespace.owners.name(hold.owner) {
+        OwnerName::Session(session) => Some(ForfeitedHold { session: session.number, fencing_token: hold.token }),
+        OwnerName::Process(_) => None,
+    }
+}
+
+impl NamespaceTxn<'_> {
+    /// Ends those of these holds that are there, as many as the slice allows. Returns whether all have ended.
+    pub(super) fn end_forfeited(&mut self, forfeit: &Forfeit) -> bool {
+        let Some(node) = self.ns.tree.find(&forfeit.path) else { return true };
+        let named: BTreeSet<ForfeitedHold> = forfeit.holds.iter().copied().collect();
+        let ns = &*self.ns;
+        let is_named = |hold: &&Hold| forfeited(ns, hold).is_some_and(|hold| named.contains(&hold));
+        let there: Vec<OwnerId> =
+            ns.tree.get(node).holds.as_slice().iter().filter(is_named).map(|hold| hold.owner).collect();
+        let taken = there.len().min(self.budget.ends);
+        self.budget.ends -= taken;
+        for owner in &there[..taken] {
+            self.end_hold(node, *owner, EndCause::Deleted);
+        }
+        self.run_grant_loop();
+        taken == there.len()
     }
 }

@@ -181,7 +181,7 @@ impl SoftTable {
             };
             let transition_ms = namespace.table_log.transition_ms(number).unwrap_or_default();
             let known = entered.get(&(number, at)).copied();
-            let is_forfeit = namespace.table_log.is_forfeit(number, token);
+            let is_forfeit = namespace.table_log.is_forfeit(number, &claim.path, token);
             let now = if is_forfeit { None } else { work.enter(&session_id, request, claim, (known, transition_ms)) };
             match now {
                 Some(now) => _ = entered.insert((number, at), now),

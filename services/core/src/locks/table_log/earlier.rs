@@ -1,7 +1,7 @@
 //! What a leader has to know of the sessions of a lock table in its memory.
 
 use super::TableLog;
-use crate::{FencingToken, SessionNumber};
+use crate::{FencingToken, Path, SessionNumber};
 
 impl TableLog {
     /// Returns the sessions of before the epoch that may still hold something, in order of opening.
@@ -26,7 +26,7 @@ impl TableLog {
     }
 
     /// Returns whether a claim of an open session was ended by force.
-    pub(in crate::locks) fn is_forfeit(&self, number: SessionNumber, token: FencingToken) -> bool {
-        self.sessions.get(&number).is_some_and(|session| session.forfeits.contains(&token))
+    pub(in crate::locks) fn is_forfeit(&self, number: SessionNumber, path: &Path, token: FencingToken) -> bool {
+        self.sessions.get(&number).is_some_and(|session| session.is_forfeit(path, token))
     }
 }
