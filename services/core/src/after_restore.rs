@@ -33,7 +33,8 @@ impl ShardState {
     }
 
     /// Prepares a restored state for use. Backups of different shards are from different times. So accounts and
-    /// namespaces shards send their open messages again, which opens every account and namespace that they know.
+    /// namespaces shards send their open messages again, which opens every account and namespace that they know. Lock
+    /// tables in the memory of leaders grant nothing until all sessions of after the backup have expired.
     ///
     /// # Errors
     /// When no space is left above the revisions.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::LocksState;
 use super::durability::absent;
+use super::restore::RESTORE_CONTEXT;
 use super::sessions::SessionFacts;
 use super::table_log::TableLog;
 use super::txn::NamespaceTxn;
@@ -85,9 +86,18 @@ impl LocksState {
     }
 
     /// Ends the present epoch: leaders that this state does not know of may have given out what follows. Attempts may
-    /// begin anew.
+    /// begin anew. Sessions that it does not know of may hold something until they have expired: those count in every
+    /// table as one that expires last, under a number that nothing else has.
     pub(crate) fn void_epoch(&mut self) {
         self.table_epoch = TableEpoch::default();
+        let (number, clock_ms) = (self.common.revision, self.common.clock_ms);
+        let of_tables = self.session_durable.iter().filter_map(|key| self.slots.get(key).copied());
+        for slot in of_tables.collect::<Vec<u32>>() {
+            let mut work = self.txn_in(slot, &RESTORE_CONTEXT);
+            work.table_log_mut().lost_sessions(number, clock_ms);
+            work.update_first_due();
+        }
+        self.update_charges();
     }
 }
 

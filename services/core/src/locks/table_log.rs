@@ -13,7 +13,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 use serde::{Deserialize, Serialize};
 
 use super::charge;
-use crate::{FencingToken, ForfeitedHold, Path, Revision, SessionEnd, SessionNumber};
+use crate::{FencingToken, ForfeitedHold, Path, Revision, SessionEnd, SessionNumber, TABLE_SESSION_TTL_MS};
 
 /// The log of one lock table. Empty if the table itself is in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +74,17 @@ impl TableLog {
             self.ends.insert((ends_at_ms, number));
             self.sessions.insert(number, session);
         }
+    }
+
+    /// Records that sessions may hold something of which the log does not know: as one that may live for as long as any
+    /// from now on, and has the longest transition of those that it knows.
+    pub(super) fn lost_sessions(&mut self, number: SessionNumber, clock_ms: u64) {
+        let (_, longest_ttl_ms) = TABLE_SESSION_TTL_MS;
+        let transition_ms = self.sessions.values().map(|session| session.transition_ms).max().unwrap_or_default();
+        let ends_at_ms = clock_ms.saturating_add(longest_ttl_ms).saturating_add(transition_ms.into());
+        self.ends.insert((ends_at_ms, number));
+        let forfeits = BTreeSet::new();
+        self.sessions.insert(number, TableSession { transition_ms, ends_at_ms: Some(ends_at_ms), forfeits });
     }
 
     /// Returns when the first transition of an ended session is over, and its number.

@@ -505,3 +505,21 @@ fn the_log_takes_no_report() {
     assert!(matches!(refused, Err(CommandError::InvalidArgument(_))), "{refused:?}");
     assert_eq!((log.core.revision(), ACCOUNT), (before, soft().account));
 }
+
+#[test]
+fn after_a_restore_nothing_is_granted_while_a_session_of_after_the_backup_may_hold_it() {
+    let mut leader = Leader::new();
+    let known = leader.open("se_1", 500);
+    let mut backup = leader.log.restored();
+    backup.core.advance_after_restore().unwrap();
+    backup.core.verify();
+    let mut leader = Leader::of(backup, 1);
+    let later = leader.open("se_2", 0);
+    reported(&mut leader, &known, &[]);
+    assert!(is_busy(&leader.send(&later, acquire("l"))), "one that the backup does not have may hold it");
+    leader.advance_by(60_499);
+    leader.log = leader.log.restored();
+    assert!(is_busy(&leader.send(&later, acquire("l"))), "its transition runs");
+    leader.advance_by(1);
+    leader.granted(&later, "l");
+}
