@@ -33,7 +33,7 @@ use exceptions::SectionExceptions;
 pub(crate) use exceptions::{ShardExceptions, encode_left_out};
 use health::SectionList;
 pub(crate) use health::{Adoption, DeferredSection, FailedHistory, MAX_KEPT_BYTES, Outage, ShardHealth};
-use slices::Entry;
+use slices::{Entry, free_in_background};
 pub(crate) use snapshot::{ReadPart, state_part};
 
 /// State that the leader tasks wait for.
@@ -238,10 +238,17 @@ impl ShardMachine {
         let mut inner = self.inner.lock();
         let Inner { core, leader_state, .. } = &mut *inner;
         let (core, leads) = (core.as_ref()?, leader_state.as_mut().filter(|leader_state| leader_state.term == term)?);
-        let panicked = match catch_panic(|| (look(core, leads), leads.take_released())) {
-            Ok((seen, released)) => {
+        let looked = catch_panic(|| {
+            let seen = look(core, leads);
+            (seen, leads.take_released(), leads.take_garbage())
+        });
+        let panicked = match looked {
+            Ok((seen, released, garbage)) => {
                 drop(inner);
                 drop(released);
+                if !garbage.is_empty() {
+                    free_in_background(garbage);
+                }
                 return Some(seen);
             }
             Err(panicked) => panicked,
@@ -460,13 +467,16 @@ impl ShardMachine {
         let mut inner = self.inner.lock();
         let released = inner.leader_state.as_mut().map(LeaderState::release_callers);
         // One of the same term continues its attempts.
-        inner.take_leader_state();
+        let garbage = inner.take_leader_state().map(|mut earlier| earlier.end_tables()).unwrap_or_default();
         inner.leads = term;
         let failed = inner.build_leader_state();
         // Under the lock, so that the next failure is not lost.
         self.leader_state_failed.send_replace(failed);
         drop(inner);
         drop(released);
+        if !garbage.is_empty() {
+            free_in_background(garbage);
+        }
         self.leader_state_changed.notify_waiters();
         self.expiry_resolved.notify_waiters();
     }

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
-use holdfast_core::{Command, LocksCommand, NamespaceRef, Query, codec};
+use holdfast_core::{Command, JobState, LocksCommand, NamespaceRef, Query, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
 use tokio::time::{Duration, Instant, timeout_at};
@@ -40,7 +40,32 @@ pub(crate) async fn apply(shard: &ShardReplica, term: u64, bytes: &[u8], deadlin
     let now_ms = leads.clock.now_ms();
     match shard.machine.with_leader_state(term, |core, table| table.apply_in_memory(core, now_ms, &command)) {
         None => Some(not_leader(shard)),
-        Some(reply) => reply.map(|reply| Outcome::Reply(Bytes::from(codec::encode(&reply)))),
+        Some(None) => None,
+        Some(Some(reply)) => Some(wait_for_job(shard, term, reply, deadline).await),
+    }
+}
+
+/// Defers a reply until its work is complete, which the leader does in steps.
+async fn wait_for_job(shard: &ShardReplica, term: u64, mut reply: Reply, deadline: Instant) -> Outcome {
+    let Some(began) = reply.awaits else { return Outcome::Reply(Bytes::from(codec::encode(&reply))) };
+    let state_of = |core: &ShardState, table: &mut LeaderState| table.table_job_state(core, began);
+    loop {
+        let mut changed = pin!(shard.machine.leader_state_changed().notified());
+        changed.as_mut().enable();
+        match shard.machine.inspect_as_leader(term, state_of) {
+            None => return Outcome::Unknown("leadership ended before it was done".into()),
+            Some(JobState::Unknown) => {
+                return Outcome::Unknown("what the reply awaits is not known any more".into());
+            }
+            Some(JobState::Done { ended_holds, ended_waits }) => {
+                reply.set_counts(ended_holds, ended_waits);
+                return Outcome::Reply(Bytes::from(codec::encode(&reply)));
+            }
+            Some(JobState::Running) => {}
+        }
+        if timeout_at(deadline, changed).await.is_err() {
+            return Outcome::Unknown("the deadline passed before it was done".into());
+        }
     }
 }
 

@@ -121,7 +121,7 @@ pub(crate) use queries::ExaminedEvents;
 pub(crate) use reply_size::{reason_only, within_reply};
 pub(crate) use snapshot::FrozenLocks;
 pub(crate) use snapshot_items::delay_snapshot;
-pub use soft_table::SoftTable;
+pub use soft_table::{SoftTable, TableGarbage};
 pub(crate) use txn::Budget;
 pub use verify::Footprint;
 

@@ -20,6 +20,10 @@ impl Purged {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    pub(super) fn append(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
 }
 
 /// A closed namespace, until its waiters and sessions are notified and the shard's indexes no longer refer to it.
@@ -115,6 +119,11 @@ impl LocksState {
     pub(super) fn stale_sessions(&self) -> usize {
         let all = self.closed.iter().chain(self.effects.closed_namespaces());
         all.map(|closed| closed.0.sessions.len()).sum()
+    }
+
+    /// Returns whether closed namespaces have notices to publish, or are still in the shard's indexes.
+    pub(super) fn has_closed(&self) -> bool {
+        !self.closed.is_empty() || self.effects.closed_namespaces().next().is_some()
     }
 
     /// Takes the memory of purged namespaces.

@@ -7,8 +7,10 @@
 //!
 //! It is pure: every call gets the log state of the same moment, and knows of no leader, caller or wait.
 
+mod ends;
 mod enter;
 mod force;
+mod garbage;
 mod memory;
 mod mirror;
 mod rebuild;
@@ -32,10 +34,12 @@ use crate::{
 use rebuild::Rebuild;
 use request::table_command;
 
+pub use garbage::TableGarbage;
+
 /// What is left of a block before a step begins: more than any step can use.
 const RESERVE: u64 = BLOCK_REVISIONS / 4;
-/// Slices that what one command began may take at once: more than a session with all its requests needs.
-const MAX_SLICES_OF_JOB: u32 = 10_000;
+/// Effects of a namespace that is gone that one step takes over.
+const MAX_STEP_EFFECTS: usize = 1_024;
 
 /// The tables of one epoch.
 #[derive(Debug)]
@@ -51,15 +55,22 @@ pub struct SoftTable {
     closed: VecDeque<NamespaceRef>,
     /// Locks that were opened by force in the log, and not yet here.
     forfeited: VecDeque<Forfeit>,
+    /// Resets of the log that wait for earlier ones.
+    resets: VecDeque<Reset>,
+    /// Namespaces where what sessions left that have ended is to be granted.
+    freed: BTreeSet<NamespaceKey>,
+    /// Whether a step left something of these for others.
+    was_behind: bool,
     /// The namespaces that were there when the epoch began.
     rebuilds: BTreeMap<NamespaceKey, Rebuild>,
     /// The sessions of before whose reports are whole, and that have not ended.
     reported: BTreeSet<SessionNumber>,
     /// Claims that were not entered, since this was last taken.
     conflicts: u64,
-    /// Whether a namespace was completed, since this was last taken.
+    /// Whether a namespace was completed, or all that had ended in the log has ended here, since this was last taken.
     completed: bool,
     effects: Vec<Effect>,
+    garbage: TableGarbage,
 }
 
 impl SoftTable {
@@ -78,11 +89,15 @@ impl SoftTable {
             ended: BTreeMap::new(),
             closed: VecDeque::new(),
             forfeited: VecDeque::new(),
+            resets: VecDeque::new(),
+            freed: BTreeSet::new(),
+            was_behind: false,
             rebuilds: Self::rebuilds_of(log),
             reported: BTreeSet::new(),
             conflicts: 0,
             completed: false,
             effects: Vec::new(),
+            garbage: TableGarbage::default(),
         })
     }
 
@@ -126,7 +141,8 @@ impl SoftTable {
         let is_decided = |namespace: &Namespace, session: &Session| {
             self.is_unreported(namespace, session.facts.number) || self.can_be_complete(namespace)
         };
-        found.is_none_or(|(namespace, _, session)| is_decided(namespace, session)) && self.has_revisions()
+        let is_decided = found.is_none_or(|(namespace, _, session)| is_decided(namespace, session));
+        is_decided && self.has_revisions() && !self.is_behind()
     }
 
     /// Returns whether the lock table of a namespace is one of these.
@@ -143,20 +159,32 @@ impl SoftTable {
     /// Returns whether queries about the lock table of a namespace can be answered now.
     pub fn is_ready_to_answer(&self, log: &ShardState, namespace: &NamespaceRef) -> bool {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return false };
-        log.find(namespace).is_ok_and(|namespace| self.check_complete(namespace).is_ok())
+        !self.is_behind() && log.find(namespace).is_ok_and(|namespace| self.check_complete(namespace).is_ok())
     }
 
-    /// Applies a command of a connected session, or a list of them.
+    /// Applies a command of a connected session, or a list of them. The reply awaits what it began and what later steps
+    /// continue, see [`Self::job_state`].
     pub fn apply(&mut self, log: &ShardState, context: &EntryContext, command: &LocksCommand) -> Reply {
+        let mut awaits = None;
         let outcome = match (log.locks(), command) {
             (None, _) => Err(CommandError::Malformed("only a locks shard has lock tables".to_owned())),
             (Some(log), LocksCommand::Batch(commands)) => {
-                let outcomes = commands.iter().map(|command| self.apply_one(log, context, command));
+                let outcomes = commands.iter().map(|command| self.apply_one(log, context, command, &mut awaits));
                 Ok(Response::Batch(outcomes.collect()))
             }
-            (Some(log), command) => self.apply_one(log, context, command),
+            (Some(log), command) => self.apply_one(log, context, command, &mut awaits),
         };
-        Reply { outcome, clock_ms: self.core.common.clock_ms, awaits: None }
+        Reply { outcome, clock_ms: self.core.common.clock_ms, awaits }
+    }
+
+    /// Returns how much of what replies await is done so far.
+    pub fn sweeps_done(&self) -> u64 {
+        self.core.sweeps_done()
+    }
+
+    /// Returns the progress of what a reply awaits.
+    pub fn job_state(&self, began: Revision) -> JobState {
+        self.core.job_state(began)
     }
 
     fn apply_one(
@@ -164,6 +192,7 @@ impl SoftTable {
         log: &LocksState,
         context: &EntryContext,
         command: &LocksCommand,
+        awaits: &mut Option<Revision>,
     ) -> Result<Response, CommandError> {
         self.check_epoch(log)?;
         if let LocksCommand::Table(TableCommand::Report(report)) = command {
@@ -181,7 +210,7 @@ impl SoftTable {
             self.check_complete(namespace)?;
         }
         self.advance(context);
-        self.check_revisions()?;
+        self.check_settled()?;
         self.mirror(context, namespace, session_id, &session.facts);
         if let Some(given_up) = self.give_up(context, (namespace, session_id, session), &command) {
             self.core.enforce_byte_limits();
@@ -189,137 +218,30 @@ impl SoftTable {
         }
         let answer = self.core.apply(context, &command);
         self.collect_effects();
-        let (response, awaits) = answer?;
-        Ok(match awaits {
-            None => response,
-            Some(began) => self.finish_job(context, began, response),
-        })
+        let (response, began) = answer?;
+        // Within one session, what began last finishes last.
+        *awaits = (*awaits).max(began);
+        Ok(response)
     }
 
-    /// Does the work at once that a command of one session began, as far as there are revisions.
-    fn finish_job(&mut self, context: &EntryContext, began: Revision, response: Response) -> Response {
-        let mut response = response;
-        for _ in 0..MAX_SLICES_OF_JOB {
-            match self.core.job_state(began) {
-                JobState::Done { ended_holds, ended_waits } => {
-                    response.set_counts(ended_holds, ended_waits);
-                    break;
-                }
-                JobState::Running if self.begin_step(context) => {}
-                JobState::Running | JobState::Unknown => break,
-            }
-        }
-        response
-    }
-
-    /// Moves the clock, and ends what is due. Nothing happens as long as there are no revisions for it.
+    /// Moves the clock, and does one step of what is due and of what was begun. What has ended in the log comes first,
+    /// before anything is granted. Nothing happens as long as there are no revisions for it.
     pub fn advance(&mut self, context: &EntryContext) {
         self.settle(context);
         self.begin_step(context);
     }
 
-    /// Moves the clock, and ends what is due. Returns whether there are revisions for more.
+    /// Moves the clock, and does a step of what is due, unless something has ended in the log that has not ended here.
+    /// Returns whether more may be done.
     fn begin_step(&mut self, context: &EntryContext) -> bool {
-        if self.check_revisions().is_ok() {
+        if self.check_settled().is_ok() {
             self.core.common.advance(context);
             self.core.begin_entry(context);
+            self.begin_resets(context);
             self.core.begin_slice();
             self.collect_effects();
         }
-        self.check_revisions().is_ok()
-    }
-
-    /// Hears of what an entry of the log has done. It counts from the next step on: what ends there is not granted what
-    /// others leave meanwhile.
-    pub fn follow(&mut self, effect: &Effect) {
-        match effect {
-            Effect::SessionEnded { namespace, number, reason, .. } => {
-                self.forget_report(NamespaceKey::of(namespace), *number);
-                if *reason != SessionEnd::NamespaceDeleted && self.core.sessions.contains_key(number) {
-                    self.ended.insert(*number, *reason);
-                }
-            }
-            Effect::NamespaceClosed { namespace } => {
-                self.rebuilds.remove(&NamespaceKey::of(namespace));
-                if self.core.slot_of(namespace).is_some() {
-                    self.closed.push_back(namespace.clone());
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Hears of the ends of sessions whose effects nobody has taken from the log yet.
-    pub fn catch_up(&mut self, log: &ShardState) {
-        if let Some(log) = log.locks() {
-            self.hear_of_ends(log);
-        }
-    }
-
-    fn hear_of_ends(&mut self, log: &LocksState) {
-        for (number, why) in log.untold_ends() {
-            if let Some((slot, _)) = self.core.sessions.get(&number) {
-                let key = NamespaceKey::of(&self.core.namespaces.get(*slot).id);
-                self.forget_report(key, number);
-                self.ended.insert(number, why);
-            }
-        }
-    }
-
-    /// Returns whether something has ended in the log that has not ended here.
-    pub fn is_behind(&self) -> bool {
-        !(self.closed.is_empty() && self.ended.is_empty() && self.forfeited.is_empty())
-    }
-
-    /// Ends what has ended in the log, as far as there are revisions. In each namespace grants follow once all of these
-    /// sessions have ended, because waiters may belong to them.
-    fn settle(&mut self, context: &EntryContext) {
-        while !self.closed.is_empty() && self.begin_end(context) {
-            if let Some(namespace) = self.closed.pop_front() {
-                self.core.purge(&namespace);
-            }
-            self.collect_effects();
-        }
-        let mut by_slot: BTreeMap<u32, Vec<(SessionNumber, SessionEnd)>> = BTreeMap::new();
-        for (number, why) in std::mem::take(&mut self.ended) {
-            if let Some((slot, _)) = self.core.sessions.get(&number) {
-                by_slot.entry(*slot).or_default().push((number, why));
-            }
-        }
-        for (slot, mut sessions) in by_slot {
-            while !sessions.is_empty() && self.begin_end(context) {
-                if let Some((number, why)) = sessions.pop() {
-                    self.core.end_mirrored(context, number, why);
-                }
-                self.collect_effects();
-            }
-            if sessions.is_empty() {
-                self.core.begin_slice();
-                self.core.grant_freed(context, slot);
-                self.collect_effects();
-            }
-            self.ended.extend(sessions);
-        }
-        while self.ended.is_empty() && !self.forfeited.is_empty() && self.begin_end(context) {
-            let Some(forfeit) = self.forfeited.pop_front() else { break };
-            let Some(slot) = self.core.slot_of(&forfeit.namespace) else { continue };
-            let is_done = self.core.txn_in(slot, context).end_forfeited(&forfeit);
-            self.core.enforce_byte_limits();
-            self.collect_effects();
-            if !is_done {
-                self.forfeited.push_front(forfeit);
-            }
-        }
-    }
-
-    /// Moves the clock for an end, for which nothing else may be done. Returns whether there are revisions for it.
-    fn begin_end(&mut self, context: &EntryContext) -> bool {
-        let is_ready = self.check_revisions().is_ok();
-        if is_ready {
-            self.core.common.advance(context);
-            self.core.begin_slice();
-        }
-        is_ready
+        self.check_settled().is_ok()
     }
 
     /// Answers a query about the lock tables. `None` if it is about something else.
@@ -348,8 +270,10 @@ impl SoftTable {
     /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work, also what had
     /// to wait for revisions and has them now.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        let is_behind = self.is_behind() && self.has_revisions();
-        if is_behind { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
+        if !self.has_revisions() {
+            return None;
+        }
+        if self.is_behind() { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
     }
 
     /// Returns what is held and awaited in a namespace, and its sessions in the log. `None` if the log has its table.
@@ -405,8 +329,16 @@ impl SoftTable {
             );
             !is_of_log
         };
-        self.effects.extend(self.core.take_effects(usize::MAX).into_iter().filter(is_own));
-        self.core.purge_indexes(usize::MAX);
+        // Only those of a namespace that is gone are more than a slice makes.
+        let at_most = if self.core.has_closed() { MAX_STEP_EFFECTS } else { usize::MAX };
+        self.effects.extend(self.core.take_effects(at_most).into_iter().filter(is_own));
+        self.core.purge_indexes(MAX_STEP_EFFECTS);
+        self.garbage.purged.append(self.core.take_purged());
+    }
+
+    /// Takes the memory of what is gone, to be freed where nobody waits.
+    pub fn take_garbage(&mut self) -> TableGarbage {
+        std::mem::take(&mut self.garbage)
     }
 
     fn left(&self) -> u64 {
@@ -426,6 +358,12 @@ impl SoftTable {
             self.core.common.revision = block.first;
         }
         if self.left() < RESERVE { Err(busy("the leader waits for revisions from the log")) } else { Ok(()) }
+    }
+
+    /// Checks that a step may do something: there are revisions for it, and all that has ended in the log has ended here.
+    fn check_settled(&mut self) -> Result<(), CommandError> {
+        self.check_revisions()?;
+        if self.is_behind() { Err(busy("the leader ends what has ended in the log")) } else { Ok(()) }
     }
 
     /// Returns whether it is not known yet what a session of before holds.

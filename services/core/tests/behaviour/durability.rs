@@ -43,7 +43,11 @@ fn last_message(core: &ShardState) -> NamespaceMessage {
 
 /// A shard with `orders` and `soft`.
 pub(crate) fn session_durable() -> Shard {
-    let mut shard = Shard::new();
+    with_soft(Shard::new())
+}
+
+/// A shard with `soft`.
+pub(crate) fn with_soft(mut shard: Shard) -> Shard {
     shard.rules = Rules::TWO;
     let message = NamespaceMessage::open_durable(soft(), Limits::default(), Durability::Session);
     let deliver = LocksCommand::Deliver { source: "namespaces_00".into(), number: 2, message };

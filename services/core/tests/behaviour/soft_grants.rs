@@ -367,7 +367,7 @@ fn a_reset_ends_what_expired_sessions_keep_in_transition() {
     assert_eq!(leader.holder("a"), owner(&waiter), "it has released nothing");
 }
 
-fn expire_all(leader: &mut Leader, sessions: &[&SessionView]) {
+pub(crate) fn expire_all(leader: &mut Leader, sessions: &[&SessionView]) {
     let ids: Vec<_> = sessions.iter().map(|session| session.number).collect();
     let command = LocksCommand::ExpireSessions { ids: ids.clone(), known_revision: leader.log.core.revision() };
     let expired = leader.log.apply(&Command::Locks(command)).outcome;
@@ -456,6 +456,7 @@ fn a_namespace_that_is_gone_leaves_nothing() {
     let query = Query::Lock { namespace: soft(), path: Path::flat("l") };
     assert!(leader.table.query(&leader.log.core, 0, &query).is_none());
     assert!(!leader.log.core.has_soft_tables());
+    assert!(!leader.table.take_garbage().is_empty() && leader.table.take_garbage().is_empty(), "it is freed elsewhere");
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Lock tables in the memory of a leader that are rebuilt from reports of what the sessions of before hold and wait for.
 
 use holdfast_core::{
-    AcquireOutcome, Claim, Command, CommandError, Effect, FencingToken, Forfeit, ForfeitedHold, LockInfo, LocksCommand,
+    AcquireOutcome, Command, CommandError, Effect, FencingToken, Forfeit, ForfeitedHold, LockInfo, LocksCommand,
     MessageSeq, Metadata, Mode, Owner, Path, Query, Release, ReleaseTarget, ReportedHold, ReportedRequest,
-    ReportedWait, Response, RevokedReason, SessionAcquire, SessionRequest, SessionView, TableCommand, TableReport,
-    TableState, WaitId,
+    ReportedWait, Response, RevokedReason, SessionView, TableCommand, TableReport, TableState, WaitId,
 };
 
 use crate::durability::soft;
@@ -13,12 +12,12 @@ use crate::soft_tables::{close, expire, open, table, table_session};
 use crate::support::ACCOUNT;
 use crate::wait_requests::write;
 
-fn hold(lock: &str, fencing_token: FencingToken) -> ReportedHold {
+pub(crate) fn hold(lock: &str, fencing_token: FencingToken) -> ReportedHold {
     ReportedHold { path: Path::flat(lock), mode: Mode::Write, fencing_token }
 }
 
 /// A granted request for one lock.
-fn granted(lock: &str, token: FencingToken) -> ReportedRequest {
+pub(crate) fn granted(lock: &str, token: FencingToken) -> ReportedRequest {
     ReportedRequest {
         request_id: format!("request for {lock}"),
         holder: None,
@@ -39,7 +38,7 @@ fn waits(lock: &str, ticket: Option<u64>) -> ReportedWait {
 }
 
 /// The whole report of a session, for a leader.
-fn report(leader: &Leader, session: &SessionView, granted: Vec<ReportedRequest>) -> TableReport {
+pub(crate) fn report(leader: &Leader, session: &SessionView, granted: Vec<ReportedRequest>) -> TableReport {
     TableReport {
         namespace: soft(),
         session: session.number,
@@ -52,12 +51,12 @@ fn report(leader: &Leader, session: &SessionView, granted: Vec<ReportedRequest>)
     }
 }
 
-fn take(leader: &mut Leader, report: TableReport) -> Result<Response, CommandError> {
+pub(crate) fn take(leader: &mut Leader, report: TableReport) -> Result<Response, CommandError> {
     leader.apply(&LocksCommand::Table(TableCommand::Report(report)))
 }
 
 /// Reports that a session holds these locks, and waits for nothing.
-fn reported(leader: &mut Leader, session: &SessionView, locks: &[(&str, FencingToken)]) {
+pub(crate) fn reported(leader: &mut Leader, session: &SessionView, locks: &[(&str, FencingToken)]) {
     let granted = locks.iter().map(|(lock, token)| granted(lock, *token)).collect();
     let whole = report(leader, session, granted);
     assert_eq!(take(leader, whole), Ok(Response::Done));
@@ -295,70 +294,6 @@ fn what_was_opened_by_force_is_not_entered() {
     }
 }
 
-/// A request for some locks in one mode.
-fn acquire_all(locks: &[&str], mode: Mode) -> SessionRequest {
-    let SessionRequest::Acquire(one) = acquire(locks[0]) else { unreachable!() };
-    let claims = locks.iter().map(|lock| Claim { path: Path::flat(lock), mode }).collect();
-    SessionRequest::Acquire(SessionAcquire { claims, ..one })
-}
-
-#[test]
-fn a_lock_that_was_opened_by_force_takes_no_other_of_its_request_with_it() {
-    let mut leader = Leader::new();
-    let (holder, waiter) = (leader.open("se_1", 0), leader.open("se_2", 0));
-    let token = match leader.send(&holder, acquire_all(&["a", "b"], Mode::Write)) {
-        Ok(Response::Granted { fencing_token }) => fencing_token,
-        other => panic!("not granted: {other:?}"),
-    };
-    let forfeit = leader.force_open("a").expect("it is complete");
-    leader.forfeit(&forfeit);
-    assert_eq!((leader.holder("a"), leader.holder("b")), (None, owner(&holder)));
-
-    let mut leader = leader.next();
-    reported(&mut leader, &waiter, &[]);
-    let both = ReportedRequest { claimed: 2, claims: vec![hold("a", token), hold("b", token)], ..granted("a", token) };
-    let whole = report(&leader, &holder, vec![both]);
-    take(&mut leader, whole).unwrap();
-    assert_eq!((leader.holder("a"), leader.holder("b")), (None, owner(&holder)));
-    let taken = leader.send(&waiter, acquire("b"));
-    assert!(!matches!(taken, Ok(Response::Granted { .. })), "it is held: {taken:?}");
-}
-
-#[test]
-fn what_is_granted_while_the_log_is_told_to_open_a_lock_outlives_that_and_its_leader() {
-    let mut leader = Leader::new();
-    let (holder, other, third) = (leader.open("se_1", 0), leader.open("se_2", 0), leader.open("se_3", 0));
-    let read = |leader: &mut Leader, session: &SessionView| match leader.send(session, acquire_all(&["l"], Mode::Read))
-    {
-        Ok(Response::Granted { fencing_token }) => fencing_token,
-        other => panic!("not granted: {other:?}"),
-    };
-    let first = read(&mut leader, &holder);
-    let forfeit = leader.force_open("l").expect("it is complete");
-    // The entry is under way.
-    let meanwhile = read(&mut leader, &other);
-    leader.send(&holder, release("l")).unwrap();
-    let again = read(&mut leader, &holder);
-    assert!(first < meanwhile && meanwhile < again);
-    leader.forfeit(&forfeit);
-    let refused = leader.send(&third, acquire("l"));
-    assert!(!matches!(refused, Ok(Response::Granted { .. })), "two read it: {refused:?}");
-
-    let mut leader = leader.next();
-    let read_hold = |token| ReportedRequest {
-        claims: vec![ReportedHold { mode: Mode::Read, ..hold("l", token) }],
-        ..granted("l", token)
-    };
-    for (session, token) in [(&holder, again), (&other, meanwhile)] {
-        let whole = report(&leader, session, vec![read_hold(token)]);
-        take(&mut leader, whole).unwrap();
-    }
-    reported(&mut leader, &third, &[]);
-    assert_eq!(leader.table.take_conflicts(), 0);
-    let refused = leader.send(&third, acquire("l"));
-    assert!(!matches!(refused, Ok(Response::Granted { .. })), "two read it: {refused:?}");
-}
-
 #[test]
 fn a_session_that_ends_after_its_report_holds_nothing_after_its_transition() {
     let mut leader = Leader::new();
@@ -504,22 +439,4 @@ fn the_log_takes_no_report() {
     let refused = log.apply(&Command::Locks(LocksCommand::Table(TableCommand::Report(whole)))).outcome;
     assert!(matches!(refused, Err(CommandError::InvalidArgument(_))), "{refused:?}");
     assert_eq!((log.core.revision(), ACCOUNT), (before, soft().account));
-}
-
-#[test]
-fn after_a_restore_nothing_is_granted_while_a_session_of_after_the_backup_may_hold_it() {
-    let mut leader = Leader::new();
-    let known = leader.open("se_1", 500);
-    let mut backup = leader.log.restored();
-    backup.core.advance_after_restore().unwrap();
-    backup.core.verify();
-    let mut leader = Leader::of(backup, 1);
-    let later = leader.open("se_2", 0);
-    reported(&mut leader, &known, &[]);
-    assert!(is_busy(&leader.send(&later, acquire("l"))), "one that the backup does not have may hold it");
-    leader.advance_by(60_499);
-    leader.log = leader.log.restored();
-    assert!(is_busy(&leader.send(&later, acquire("l"))), "its transition runs");
-    leader.advance_by(1);
-    leader.granted(&later, "l");
 }

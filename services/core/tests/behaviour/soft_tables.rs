@@ -7,6 +7,8 @@ use holdfast_core::{
 };
 
 use crate::durability::{session_durable, soft};
+use crate::soft_grants::{Leader, acquire, is_busy};
+use crate::soft_reports::reported;
 use crate::support::{ACCOUNT, Shard, namespace, orders};
 use crate::wait_requests::open_command;
 
@@ -268,4 +270,22 @@ fn a_lock_that_was_forced_open_is_audited() {
     };
     let seen: Vec<_> = records.iter().map(|record| (record.request_id.as_str(), record.path.clone())).collect();
     assert_eq!(seen, [("r1", Some(Path::flat("l")))], "only what ended something");
+}
+
+#[test]
+fn after_a_restore_nothing_is_granted_while_a_session_of_after_the_backup_may_hold_it() {
+    let mut leader = Leader::new();
+    let known = leader.open("se_1", 500);
+    let mut backup = leader.log.restored();
+    backup.core.advance_after_restore().unwrap();
+    backup.core.verify();
+    let mut leader = Leader::of(backup, 1);
+    let later = leader.open("se_2", 0);
+    reported(&mut leader, &known, &[]);
+    assert!(is_busy(&leader.send(&later, acquire("l"))), "one that the backup does not have may hold it");
+    leader.advance_by(60_499);
+    leader.log = leader.log.restored();
+    assert!(is_busy(&leader.send(&later, acquire("l"))), "its transition runs");
+    leader.advance_by(1);
+    leader.granted(&later, "l");
 }

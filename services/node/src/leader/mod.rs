@@ -31,6 +31,7 @@ pub(crate) use held_questions::{HeldQuestion, HeldQuestions, Released};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_wait::WaitNotice;
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
+pub(crate) use soft_tables::Garbage;
 use soft_tables::SoftTables;
 pub(crate) use subscriptions::{BufferedUpdate, Subscriptions};
 pub(crate) use waiting_call::{Rollback, WaitingCall, cancel_all, outcome_of};
@@ -344,6 +345,21 @@ impl LeaderState {
         let due_ms = self.tables.advance(core, now_ms.max(core.clock_ms()), self.rules);
         self.publish_tables(now_ms);
         (due_ms, self.tables.take_wakes_all())
+    }
+
+    /// Returns the progress of what a reply of the lock tables in memory awaits.
+    pub(crate) fn table_job_state(&self, core: &ShardState, began: Revision) -> JobState {
+        self.tables.job_state(core, began)
+    }
+
+    /// Takes what of the lock tables in memory is to be freed, which may take long.
+    pub(crate) fn take_garbage(&mut self) -> Vec<Garbage> {
+        self.tables.take_garbage()
+    }
+
+    /// Ends the lock tables in memory, with the leadership. Returns what is to be freed.
+    pub(crate) fn end_tables(&mut self) -> Vec<Garbage> {
+        self.tables.end()
     }
 
     /// Returns what to write for the lock tables in memory. It is under way until [`Self::table_written`].

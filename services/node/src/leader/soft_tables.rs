@@ -1,16 +1,20 @@
 //! The lock tables in this leader's memory: the epoch that it has begun for them, and what it writes for them.
 
+mod steps;
+
 use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     CommandError, Effect, EntryContext, Forfeit, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply,
-    Reset, Response, Rules, SessionNumber, TableCommand,
+    Response, Rules, SessionNumber, TableCommand,
 };
-use metrics::{counter, histogram};
+use metrics::counter;
 use tokio::time::Instant;
 
 use super::table_memory::apply_what_fits;
 use crate::memory::{NodeMemory, ShardMemory};
+
+pub(crate) use steps::Garbage;
 
 /// The tables of one leadership: none until its epoch has begun, which is when there are namespaces for them.
 #[derive(Default)]
@@ -28,8 +32,12 @@ pub(crate) struct SoftTables {
     begun_at_ms: u64,
     /// When the epoch began, until all sessions of before have ended.
     rebuilding: Option<Instant>,
-    /// True until those who wait for the epoch, for revisions, or for the end of a session, are woken.
+    /// True until those who wait for the epoch, for revisions, for the end of a session, or for what is being done in
+    /// steps, are woken.
     wakes_all: bool,
+    /// How much of what is done in steps was done when those who wait for it were last woken.
+    sweeps_done: u64,
+    garbage: Vec<Garbage>,
 }
 
 impl SoftTables {
@@ -100,10 +108,11 @@ impl SoftTables {
         is_missing.then(|| CommandError::Unreported { table_epoch: core.table_epoch() })
     }
 
-    /// Counts what conflicted, and wakes those who wait for a table that is complete now.
+    /// Counts what conflicted, and wakes those who wait for a table that is complete now, or for what is done now.
     fn note_rebuilt(&mut self) {
         let Some(table) = &mut self.table else { return };
-        self.wakes_all |= table.take_completed();
+        self.wakes_all |= table.take_completed() || table.sweeps_done() != self.sweeps_done;
+        self.sweeps_done = table.sweeps_done();
         let conflicts = table.take_conflicts();
         if conflicts > 0 {
             tracing::warn!(conflicts, "claims of sessions conflicted after a change of leader; the latest ones count");
@@ -173,49 +182,6 @@ impl SoftTables {
         }
     }
 
-    /// Follows a reset of the log.
-    pub(super) fn reset(&mut self, core: &ShardState, context: &EntryContext, reset: &Reset) {
-        if let Some(table) = &mut self.table {
-            table.reset(core, context, reset);
-        }
-    }
-
-    /// Follows a lock that the log has opened by force.
-    pub(super) fn forfeit(&mut self, core: &ShardState, context: &EntryContext, forfeit: &Forfeit) {
-        if let Some(table) = &mut self.table {
-            table.forfeit(core, context, forfeit);
-        }
-    }
-
-    /// Ends what has ended in the log, all of it before anything is granted.
-    pub(super) fn settle(&mut self, core: &ShardState, context: &EntryContext) {
-        if let Some(table) = self.table.as_mut().filter(|table| table.is_behind()) {
-            table.catch_up(core);
-            table.advance(context);
-        }
-    }
-
-    /// Ends what is due at this clock. Returns when more is due.
-    pub(super) fn advance(&mut self, core: &ShardState, now_ms: u64, rules: Rules) -> Option<u64> {
-        let context = self.context(now_ms, rules);
-        let table = self.table.as_mut()?;
-        if self.rebuilding.is_some() {
-            table.rebuild_all(core, &context);
-            let since = self.rebuilding.take_if(|_| !table.is_rebuilding(core));
-            since.into_iter().for_each(|since| {
-                histogram!("holdfast_table_rebuild_seconds").record(since.elapsed().as_secs_f64());
-            });
-        }
-        self.note_rebuilt();
-        let table = self.table.as_mut()?;
-        if table.next_deadline_ms().is_some_and(|due_ms| due_ms <= now_ms) {
-            table.catch_up(core);
-            table.advance(&context);
-        }
-        self.scheduled_ms = table.next_deadline_ms();
-        self.scheduled_ms
-    }
-
     /// Takes whether those who wait for a table are to be woken.
     pub(super) fn take_wakes_all(&mut self) -> bool {
         std::mem::take(&mut self.wakes_all)
@@ -267,7 +233,9 @@ impl SoftTables {
         let Some(Response::TableEpoch(given)) = outcome else { return };
         match (command, &mut self.table) {
             (TableCommand::BeginEpoch { .. }, table) => {
-                *table = SoftTable::begin(core, given);
+                let earlier = std::mem::replace(table, SoftTable::begin(core, given));
+                self.garbage.extend(earlier.map(|freed| Garbage::Earlier { _freed: Box::new(freed) }));
+                self.sweeps_done = 0;
                 if let Some(memory) = &self.memory {
                     memory.reset(&[]);
                 }

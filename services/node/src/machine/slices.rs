@@ -8,7 +8,6 @@ use std::thread::Builder;
 use std::vec;
 
 use bytes::Bytes;
-use holdfast_core::locks::Purged;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Command, CommandError, EntryContext, LocksCommand, NamespaceRef, Reply, Response, Rules, codec,
@@ -192,6 +191,7 @@ impl ShardMachine {
         let mut table = AppliedLeaderState { state: leader_state.as_mut(), panicked: None };
         let applied = catch_panic(|| self.apply_slice(core, &mut table, &mut entry, began));
         let released = table.update(LeaderState::take_released);
+        let garbage = table.update(LeaderState::take_garbage).unwrap_or_default();
         let leader_state_panic = table.panicked;
         match applied {
             Ok(()) => {
@@ -201,7 +201,9 @@ impl ShardMachine {
                 }
                 drop(inner);
                 drop(released);
-                free_in_background(purged);
+                if !(purged.is_empty() && garbage.is_empty()) {
+                    free_in_background((purged, garbage));
+                }
                 self.memory.update(&recharged);
                 self.slice_seconds.record(began.elapsed());
                 self.update_signals(signals);
@@ -282,17 +284,17 @@ impl ShardMachine {
     }
 }
 
-/// Frees purged data on an idle thread. A runtime task would not do: under simulated time, time stands still while a
+/// Frees what may be much on an idle thread. A runtime task would not do: under simulated time, time stands still while a
 /// task blocks.
-fn free_in_background(purged: Purged) {
-    static PURGE_SENDER: LazyLock<Option<Sender<Purged>>> = LazyLock::new(|| {
-        let (sender, purged) = channel::<Purged>();
-        let thread = Builder::new().name("purged".into()).spawn(move || purged.into_iter().for_each(drop));
+pub(super) fn free_in_background(freed: impl Send + 'static) {
+    static FREE_SENDER: LazyLock<Option<Sender<Box<dyn Send>>>> = LazyLock::new(|| {
+        let (sender, freed) = channel::<Box<dyn Send>>();
+        let thread = Builder::new().name("purged".into()).spawn(move || freed.into_iter().for_each(drop));
         thread.ok().map(|_| sender)
     });
-    if let (Some(sender), false) = (&*PURGE_SENDER, purged.is_empty()) {
+    if let Some(sender) = &*FREE_SENDER {
         // Data that can't be sent is freed here.
-        drop(sender.send(purged));
+        drop(sender.send(Box::new(freed)));
     }
 }
 

@@ -47,7 +47,7 @@ impl SoftTable {
         self.rebuild(context, of_log);
         self.check_complete(of_log)?;
         self.advance(context);
-        self.check_revisions()?;
+        self.check_settled()?;
         let all = self.holds_at(namespace, path);
         let new = of_log.table_log.new_forfeits(path, &all);
         // The log refuses one more than it can take. What it needs not know of comes last: holds in transition.
@@ -102,8 +102,8 @@ impl NamespaceTxn<'_> {
         let is_named = |hold: &&Hold| forfeited(ns, hold).is_some_and(|hold| named.contains(&hold));
         let there: Vec<OwnerId> =
             ns.tree.get(node).holds.as_slice().iter().filter(is_named).map(|hold| hold.owner).collect();
-        let taken = there.len().min(self.budget.ends);
-        self.budget.ends -= taken;
+        let taken = there.len().min(self.budget.ends.max(1));
+        self.budget.ends = self.budget.ends.saturating_sub(taken);
         for owner in &there[..taken] {
             self.end_hold(node, *owner, EndCause::Deleted);
         }

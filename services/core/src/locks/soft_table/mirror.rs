@@ -178,6 +178,13 @@ impl LocksState {
         }
     }
 
+    /// Returns whether the slice has room for one more end, and takes that. What costs nothing else counts, too.
+    pub(super) fn takes_end(&mut self) -> bool {
+        let has_room = self.budget.ends > 0 && self.budget.grants > 0 && self.budget.visits > 0;
+        self.budget.ends = self.budget.ends.saturating_sub(1);
+        has_room
+    }
+
     /// Ends a session. What that frees is to be granted afterwards.
     pub(super) fn end_mirrored(&mut self, context: &EntryContext, number: SessionNumber, why: SessionEnd) {
         let Some((slot, session_id)) = self.sessions.get(&number).cloned() else { return };

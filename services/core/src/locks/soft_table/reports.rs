@@ -113,7 +113,7 @@ impl SoftTable {
         }
         self.hear_of_ends(log);
         self.advance(context);
-        self.check_revisions()?;
+        self.check_settled()?;
         let rebuild = self.rebuilds.get_mut(&NamespaceKey::of(&namespace.id));
         let (is_new, is_whole) = rebuild.ok_or_else(|| busy("the namespace is not known yet"))?.add(report)?;
         if is_whole {
@@ -147,6 +147,7 @@ impl SoftTable {
         let Some(mut rebuild) = self.rebuilds.remove(&key) else { return };
         if let Some(reports) = rebuild.take_reports(namespace) {
             self.enter_all(context, namespace, &reports);
+            self.garbage.reports.push(reports);
         }
         while self.check_revisions().is_ok() {
             match rebuild.next_waiting() {

@@ -2,12 +2,14 @@
 
 use super::SoftTable;
 use crate::shard::ShardState;
-use crate::{EntryContext, LocksCommand, Reset, Response};
+use crate::{CommandError, EntryContext, LocksCommand, Reset};
+
+/// Resets that wait for earlier ones. The transitions that further ones would end run to their ends.
+const MAX_RESETS: usize = 16;
 
 impl SoftTable {
     /// Follows a reset that the log has just done: ends the holds of ended sessions that it covers, which are in
-    /// transition. Those of open ones end with their sessions, in the order of the log. Without revisions the
-    /// transitions run to their ends.
+    /// transition. Those of open ones end with their sessions, in the order of the log.
     pub fn reset(&mut self, log: &ShardState, context: &EntryContext, reset: &Reset) {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return };
         let Ok(of_log) = log.find(&reset.namespace) else { return };
@@ -15,17 +17,28 @@ impl SoftTable {
             return;
         }
         self.hear_of_ends(log);
-        self.advance(context);
-        if self.check_revisions().is_err() {
-            return;
-        }
         let open = of_log.sessions.keys().map(|id| id.to_string());
         let live_owners = reset.live_owners.iter().cloned().chain(open).collect();
-        let reset = LocksCommand::Reset(Reset { live_owners, ..reset.clone() });
-        let applied = self.core.apply(context, &reset);
-        self.collect_effects();
-        if let Ok((_, Some(began))) = applied {
-            self.finish_job(context, began, Response::Done);
+        // Numbers of sessions that open before it begins here are higher.
+        let next = log.common.revision.saturating_add(1);
+        let before_revision = Some(reset.before_revision.map_or(next, |before| before.min(next)));
+        if self.resets.len() < MAX_RESETS {
+            self.resets.push_back(Reset { live_owners, before_revision, ..reset.clone() });
+        }
+        self.advance(context);
+    }
+
+    /// Begins the resets that can begin: one in a namespace at a time. Later steps go on with each, and what they have
+    /// not reached is granted to nobody.
+    pub(super) fn begin_resets(&mut self, context: &EntryContext) {
+        for _ in 0..self.resets.len() {
+            let Some(reset) = self.resets.pop_front() else { return };
+            let command = LocksCommand::Reset(reset);
+            if matches!(self.core.apply(context, &command), Err(CommandError::Busy(_)))
+                && let LocksCommand::Reset(reset) = command
+            {
+                self.resets.push_back(reset);
+            }
         }
     }
 }

@@ -1,0 +1,83 @@
+//! Work on lock tables in the memory of a leader that takes more than one step: each does little.
+
+use holdfast_core::{
+    Bounds, JobState, LocksCommand, MessageSeq, Owner, Release, ReleaseTarget, Response, Rules, SessionView,
+};
+
+use crate::durability::{soft, with_soft};
+use crate::soft_grants::{Leader, acquire, expire_all, is_busy, owner};
+use crate::support::Shard;
+
+/// What one step may end.
+const ENDS: usize = 4;
+
+/// A leader whose steps end little.
+fn leader() -> Leader {
+    let bounds = Bounds { ends_per_slice: ENDS, ..Bounds::of(Rules::TWO) };
+    Leader::of(with_soft(Shard::with_bounds(bounds)), 1)
+}
+
+fn holds(leader: &Leader) -> u64 {
+    match leader.table.usage(&leader.log.core, 0, &soft()).expect("its table is here").outcome {
+        Ok(Response::Usage { holds, .. }) => holds,
+        other => panic!("no usage: {other:?}"),
+    }
+}
+
+#[test]
+fn a_large_release_is_done_in_steps_and_its_reply_awaits_the_last() {
+    let mut leader = leader();
+    let (holder, waiter) = (leader.open("se_1", 0), leader.open("se_2", 0));
+    for lock in 0..40 {
+        leader.granted(&holder, &format!("l{lock}"));
+    }
+    leader.send(&waiter, acquire("l39")).unwrap();
+    let owner_of_all = Owner::Session { session_id: "se_1".into(), holder: None };
+    let message = Some(MessageSeq { epoch: holder.epoch, seq: 1_000 });
+    let release = Release { namespace: soft(), owner: owner_of_all, what: ReleaseTarget::All, message };
+    let context = leader.context();
+    let reply = leader.table.apply(&leader.log.core, &context, &LocksCommand::Release(release));
+    assert!(reply.outcome.is_ok(), "{:?}", reply.outcome);
+    let began = reply.awaits.expect("it takes more than a step");
+    assert_eq!(leader.table.next_deadline_ms(), Some(context.now_ms), "more is due at once");
+    let (mut before, mut steps) = (holds(&leader), 0);
+    assert!(before > 40 - 2 * ENDS as u64);
+    while leader.table.job_state(began) == JobState::Running {
+        leader.table.advance(&context);
+        leader.table.verify();
+        let left = holds(&leader);
+        assert!(before - left <= ENDS as u64, "{before} to {left} in one step");
+        (before, steps) = (left, steps + 1);
+    }
+    assert!(matches!(leader.table.job_state(began), JobState::Done { .. }) && steps > 40 / ENDS - 2, "{steps}");
+    assert_eq!((leader.holder("l0"), leader.holder("l39")), (None, owner(&waiter)));
+}
+
+#[test]
+fn sessions_that_end_together_end_in_steps_before_anything_is_granted() {
+    let mut leader = leader();
+    let other = leader.open("other", 0);
+    let sessions: Vec<SessionView> = (0..12).map(|number| leader.open(&format!("se_{number}"), 0)).collect();
+    for session in &sessions {
+        leader.granted(session, &format!("lock of {}", session.session_id));
+        leader.send(session, acquire(&format!("lock of {}", sessions[0].session_id))).unwrap();
+    }
+    expire_all(&mut leader, &sessions.iter().collect::<Vec<_>>());
+    leader.follow();
+    assert!(leader.table.is_behind());
+    let context = leader.context();
+    assert_eq!(leader.table.next_deadline_ms(), Some(context.now_ms));
+    assert!(!leader.table.is_ready_to_answer(&leader.log.core, &soft()), "what is over is not shown");
+    assert!(is_busy(&leader.send(&other, acquire("lock of se_0"))), "others may be granted it that end");
+    let (mut before, mut steps) = (holds(&leader), 0);
+    while leader.table.is_behind() {
+        leader.table.advance(&context);
+        leader.table.verify();
+        let left = holds(&leader);
+        // A step ends those of before, and another what it goes on with.
+        assert!(before - left <= 2 * ENDS as u64, "{before} to {left} in one step");
+        (before, steps) = (left, steps + 1);
+    }
+    assert!(steps > 1 && leader.table.take_completed(), "those who wait are woken: {steps}");
+    leader.granted(&other, "lock of se_0");
+}

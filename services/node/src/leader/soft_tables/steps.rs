@@ -1,0 +1,81 @@
+//! What the lock tables do in steps, between which others have the shard, and what they leave to be freed.
+
+use holdfast_core::locks::{SoftTable, TableGarbage};
+use holdfast_core::shard::ShardState;
+use holdfast_core::{EntryContext, Forfeit, JobState, Reset, Revision, Rules};
+use metrics::histogram;
+
+use super::SoftTables;
+
+/// What is to be freed where nobody waits: it may be much.
+#[derive(Debug)]
+pub(crate) enum Garbage {
+    /// What is gone from the tables of an epoch.
+    OfTable { _freed: TableGarbage },
+    /// The tables of an earlier epoch.
+    Earlier { _freed: Box<SoftTable> },
+}
+
+impl SoftTables {
+    /// Takes what is to be freed.
+    pub(in crate::leader) fn take_garbage(&mut self) -> Vec<Garbage> {
+        let of_table = self.table.as_mut().map(SoftTable::take_garbage).filter(|freed| !freed.is_empty());
+        self.garbage.extend(of_table.map(|freed| Garbage::OfTable { _freed: freed }));
+        std::mem::take(&mut self.garbage)
+    }
+
+    /// Ends the tables. Returns what is to be freed.
+    pub(in crate::leader) fn end(&mut self) -> Vec<Garbage> {
+        self.garbage.extend(self.table.take().map(|freed| Garbage::Earlier { _freed: Box::new(freed) }));
+        std::mem::take(&mut self.garbage)
+    }
+
+    /// Returns the progress of what a reply of the tables awaits.
+    pub(in crate::leader) fn job_state(&self, core: &ShardState, began: Revision) -> JobState {
+        self.current(core).map_or(JobState::Unknown, |table| table.job_state(began))
+    }
+
+    /// Follows a reset of the log.
+    pub(in crate::leader) fn reset(&mut self, core: &ShardState, context: &EntryContext, reset: &Reset) {
+        if let Some(table) = &mut self.table {
+            table.reset(core, context, reset);
+        }
+    }
+
+    /// Follows a lock that the log has opened by force.
+    pub(in crate::leader) fn forfeit(&mut self, core: &ShardState, context: &EntryContext, forfeit: &Forfeit) {
+        if let Some(table) = &mut self.table {
+            table.forfeit(core, context, forfeit);
+        }
+    }
+
+    /// Ends what has ended in the log, a slice of it, before anything is granted.
+    pub(in crate::leader) fn settle(&mut self, core: &ShardState, context: &EntryContext) {
+        if let Some(table) = self.table.as_mut().filter(|table| table.is_behind()) {
+            table.catch_up(core);
+            table.advance(context);
+            self.note_rebuilt();
+        }
+    }
+
+    /// Does a step of what is due at this clock. Returns when more is due.
+    pub(in crate::leader) fn advance(&mut self, core: &ShardState, now_ms: u64, rules: Rules) -> Option<u64> {
+        let context = self.context(now_ms, rules);
+        let table = self.table.as_mut()?;
+        if self.rebuilding.is_some() {
+            table.rebuild_all(core, &context);
+            let since = self.rebuilding.take_if(|_| !table.is_rebuilding(core));
+            since.into_iter().for_each(|since| {
+                histogram!("holdfast_table_rebuild_seconds").record(since.elapsed().as_secs_f64());
+            });
+        }
+        if table.next_deadline_ms().is_some_and(|due_ms| due_ms <= now_ms) {
+            table.catch_up(core);
+            table.advance(&context);
+        }
+        self.note_rebuilt();
+        let table = self.table.as_ref()?;
+        self.scheduled_ms = table.next_deadline_ms();
+        self.scheduled_ms
+    }
+}
