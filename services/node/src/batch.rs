@@ -21,13 +21,19 @@ const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// How long before the caller's deadline a batch in parts is given up, so that the answer still arrives.
 const ANSWER_TIME: Duration = Duration::from_millis(100);
 
-/// Proposes a batch, one part after the other. Returns one reply, with the outcomes of all its commands.
-pub(crate) async fn propose_batch(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
+/// Proposes a batch, one part after the other; it may be decoded already. Returns one reply, with the outcomes of all its
+/// commands.
+pub(crate) async fn propose_batch(
+    shard: &ShardReplica,
+    term: u64,
+    (bytes, decoded): (Bytes, Option<Command>),
+    deadline: Instant,
+) -> Outcome {
     if !shard.machine.has_expensive_accounts() {
         return propose_command(shard, term, bytes, deadline).await;
     }
-    let parts = match codec::decode(&bytes) {
-        Ok(Command::Locks(LocksCommand::Batch(commands))) => split(&shard.machine, commands),
+    let parts = match decoded.or_else(|| codec::decode(&bytes).ok()) {
+        Some(Command::Locks(LocksCommand::Batch(commands))) => split(&shard.machine, commands),
         _ => Vec::new(),
     };
     if parts.len() <= 1 {

@@ -142,9 +142,12 @@ async fn handle_call(
 
 /// Handles an acquire. Commands other than an acquire of a locks shard never wait.
 async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
-    let call = match codec::decode(&bytes) {
-        Ok(Command::Locks(command)) => WaitingCall::of_command(command),
-        _ => None,
+    let call = match soft_calls::may_be_for_table(&bytes) {
+        true => None,
+        false => match codec::decode(&bytes) {
+            Ok(Command::Locks(command)) => WaitingCall::of_command(command),
+            _ => None,
+        },
     };
     match call {
         Some(call) => waiting.acquire(call).await,
@@ -153,23 +156,26 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
 }
 
 async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
-    if let Some(outcome) = soft_calls::apply(shard, term, &bytes, deadline).await {
-        return outcome;
-    }
+    let decoded = match soft_calls::apply(shard, term, &bytes, deadline).await {
+        Ok(outcome) => return outcome,
+        Err(decoded) => decoded.map(|command| *command),
+    };
     if LocksCommand::is_batch(&bytes) {
-        return propose_batch(shard, term, bytes, deadline).await;
+        return propose_batch(shard, term, (bytes, decoded), deadline).await;
     }
     if !LocksCommand::is_report(&bytes) {
         return propose_command(shard, term, bytes, deadline).await;
     }
-    match codec::decode(&bytes) {
-        Ok(Command::Locks(LocksCommand::LockInfo(info))) => {
+    match decoded.or_else(|| codec::decode(&bytes).ok()) {
+        Some(Command::Locks(LocksCommand::LockInfo(info))) => {
             Report { info, is_last: true }.propose(shard, term, deadline).await
         }
-        Ok(Command::Locks(LocksCommand::LockInfoPart(info))) => {
+        Some(Command::Locks(LocksCommand::LockInfoPart(info))) => {
             Report { info, is_last: false }.propose(shard, term, deadline).await
         }
-        Ok(Command::Locks(LocksCommand::ReportPermits(report))) => propose_permits(report, shard, term, deadline).await,
+        Some(Command::Locks(LocksCommand::ReportPermits(report))) => {
+            propose_permits(report, shard, term, deadline).await
+        }
         _ => propose_command(shard, term, bytes, deadline).await,
     }
 }

@@ -50,6 +50,7 @@ mod soft_deletes;
 mod status;
 mod stored_config;
 mod subscribe;
+mod table_waits;
 mod tasks;
 #[cfg(test)]
 mod testing;

@@ -17,6 +17,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use crate::machine::{Checkpoint, ShardMachine, encode_left_out};
 use crate::open_calls::{OpenCall, OpenCalls};
 use crate::outbox_sender::OutboxSender;
+use crate::table_waits::TableWaits;
 use crate::{shard_health, tasks};
 
 /// Timeout of a cancel. After it, the wait reaper cancels the orphaned request.
@@ -59,6 +60,8 @@ pub(crate) struct ShardReplica {
     pub(crate) machine: Arc<ShardMachine>,
     pub(crate) reads: ReadMode,
     open_calls: OpenCalls,
+    /// Those of them that wait for a lock table.
+    pub(crate) table_waits: TableWaits,
     /// The release of this program.
     pub(crate) release: Arc<str>,
     /// The stored record of what it failed at.
@@ -152,7 +155,20 @@ impl ShardReplica {
             None
         });
         let (open_calls, poison, rebuild_problem) = (OpenCalls::default(), Mutex::new(poison), Mutex::default());
-        Self { application, id, number, bounds, group, machine, reads, open_calls, release, poison, rebuild_problem }
+        Self {
+            application,
+            id,
+            number,
+            bounds,
+            group,
+            machine,
+            reads,
+            open_calls,
+            table_waits: TableWaits::default(),
+            release,
+            poison,
+            rebuild_problem,
+        }
     }
 
     /// Counts a call; `None` if there are too many.

@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use bytes::Bytes;
+use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{Command, JobState, LocksCommand, NamespaceRef, Query, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
@@ -17,19 +18,39 @@ use crate::soft_deletes;
 /// How long a command waits for a table that is not complete, before it is refused.
 const MAX_WAIT: Duration = Duration::from_millis(2_500);
 
-/// Applies a command if it is for a lock table in the leader's memory, as soon as that can decide it. `None` if it is
-/// for the log. The opening of a session is, but waits for the epoch of its table.
-pub(crate) async fn apply(shard: &ShardReplica, term: u64, bytes: &[u8], deadline: Instant) -> Option<Outcome> {
-    let may_be_for_table = LocksCommand::may_be_for_table(bytes) || Command::is_audited(bytes);
-    if !may_be_for_table || !shard.machine.has_soft_tables() {
-        return None;
+/// Applies a command if it is for a lock table in the leader's memory, as soon as that can decide it. The opening of a
+/// session is for the log, but waits for the epoch of its table.
+///
+/// # Errors
+/// The command, if it was decoded, when it is for the log.
+pub(crate) async fn apply(
+    shard: &ShardReplica,
+    term: u64,
+    bytes: &[u8],
+    deadline: Instant,
+) -> Result<Outcome, Option<Box<Command>>> {
+    if !may_be_for_table(bytes) || !shard.machine.has_soft_tables() {
+        return Err(None);
     }
-    let command = match codec::decode(bytes) {
-        Ok(Command::Locks(command)) => command,
-        Ok(Command::Audited(audited)) => return soft_deletes::force_open(shard, term, audited, deadline).await,
-        _ => return None,
-    };
-    wait_for_table(shard, term, deadline, |core, table| table.must_wait_for_tables(core, &command)).await;
+    match codec::decode(bytes) {
+        Ok(Command::Locks(command)) => match apply_decoded(shard, term, &command, deadline).await {
+            Some(outcome) => Ok(outcome),
+            None => Err(Some(Box::new(Command::Locks(command)))),
+        },
+        Ok(Command::Audited(audited)) => soft_deletes::force_open(shard, term, audited, deadline).await.ok_or(None),
+        Ok(command) => Err(Some(Box::new(command))),
+        Err(_) => Err(None),
+    }
+}
+
+/// Returns whether an encoded command may be for a lock table in the leader's memory. None of these waits for a grant.
+pub(crate) fn may_be_for_table(bytes: &[u8]) -> bool {
+    LocksCommand::may_be_for_table(bytes) || Command::is_audited(bytes)
+}
+
+async fn apply_decoded(shard: &ShardReplica, term: u64, command: &LocksCommand, deadline: Instant) -> Option<Outcome> {
+    let table_of = |core: &ShardState| SoftTable::table_of(core, command);
+    wait_for_table(shard, term, deadline, table_of, |core, table| table.must_wait_for_tables(core, command)).await;
     let leads = (*shard.group.subscribe_leadership().borrow()).filter(|leads| leads.term == term);
     let Some(leads) = leads else { return Some(not_leader(shard)) };
     // A grant is safe without a lease. But a leader that is cut off keeps no session alive, and the one of the majority
@@ -38,7 +59,7 @@ pub(crate) async fn apply(shard: &ShardReplica, term: u64, bytes: &[u8], deadlin
         return Some(not_leader_outcome(NotLeader { leader: None, term: 0 }));
     }
     let now_ms = leads.clock.now_ms();
-    match shard.machine.with_leader_state(term, |core, table| table.apply_in_memory(core, now_ms, &command)) {
+    match shard.machine.with_leader_state(term, |core, table| table.apply_in_memory(core, now_ms, command)) {
         None => Some(not_leader(shard)),
         Some(None) => None,
         Some(Some(reply)) => Some(wait_for_job(shard, term, reply, deadline).await),
@@ -82,24 +103,32 @@ pub(crate) async fn wait_to_answer(shard: &ShardReplica, query: &Query, deadline
 /// Returns as soon as the lock table of a namespace is complete, if it is in the leader's memory; in any case after a
 /// while.
 pub(crate) async fn wait_for_table_of(shard: &ShardReplica, term: u64, deadline: Instant, namespace: &NamespaceRef) {
-    wait_for_table(shard, term, deadline, |core, table| table.must_wait_for_table_of(core, namespace)).await;
+    let table_of = |_: &ShardState| Some(namespace.clone());
+    wait_for_table(shard, term, deadline, table_of, |core, table| table.must_wait_for_table_of(core, namespace)).await;
 }
 
-/// Returns when nothing has to wait any more, after [`MAX_WAIT`], at the deadline, or with the leadership.
+/// Returns when nothing has to wait any more, after [`MAX_WAIT`], at the deadline, or with the leadership; at once if too
+/// many wait for the same table.
 async fn wait_for_table(
     shard: &ShardReplica,
     term: u64,
     deadline: Instant,
+    table_of: impl Fn(&ShardState) -> Option<NamespaceRef>,
     must_wait: impl Fn(&ShardState, &LeaderState) -> bool,
 ) {
     let (machine, until) = (&shard.machine, deadline.min(Instant::now() + MAX_WAIT));
-    let mut signals = machine.signals();
+    let (mut signals, mut place) = (machine.signals(), None);
     loop {
         signals.borrow_and_update();
         let mut changed = pin!(machine.leader_state_changed().notified());
         changed.as_mut().enable();
-        if machine.inspect_as_leader(term, |core, table| must_wait(core, table)) != Some(true) {
-            return;
+        let awaited = machine.inspect_as_leader(term, |core, table| must_wait(core, table).then(|| table_of(core)));
+        let Some(Some(Some(namespace))) = awaited else { return };
+        if place.is_none() {
+            place = shard.table_waits.enter(&namespace);
+            if place.is_none() {
+                return;
+            }
         }
         let wait = async {
             tokio::select! {

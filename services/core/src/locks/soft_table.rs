@@ -131,6 +131,19 @@ impl SoftTable {
         }
     }
 
+    /// Returns the namespace whose table a command is for, or opens a session of.
+    pub fn table_of(log: &ShardState, command: &LocksCommand) -> Option<NamespaceRef> {
+        match command {
+            LocksCommand::Table(TableCommand::Report(report)) => Some(report.namespace.clone()),
+            LocksCommand::Table(TableCommand::OpenSession(command)) => Some(command.open.namespace.clone()),
+            LocksCommand::Batch(commands) => commands.first().and_then(|command| Self::table_of(log, command)),
+            command => {
+                let (namespace, ..) = log.locks()?.table_session(command).ok()?;
+                Some(NamespaceRef::clone(&namespace.id))
+            }
+        }
+    }
+
     /// Returns whether a command for these tables can be decided now. If not, it is refused with `Busy`.
     pub fn is_ready_for(&self, log: &ShardState, command: &LocksCommand) -> bool {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return false };
