@@ -17,6 +17,7 @@ use holdfast_proto::internal::{self, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use holdfast_testkit::subscriptions::{rejected, subscription_of};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
 
@@ -158,6 +159,48 @@ impl TestGateway {
                 _ => shards.serve(call),
             }
         });
+    }
+
+    /// As [`Self::serve_as_table`] of a complete table, but subscriptions to sessions begin later, and no query what a
+    /// session holds is answered before the other moment. Counts both.
+    pub(super) fn reconcile_late(
+        &self,
+        begins: &Arc<AtomicBool>,
+        answers: &Arc<AtomicBool>,
+    ) -> (Arc<AtomicU64>, watch::Receiver<u64>) {
+        let (running, begins, answers) = (self.shards.clone(), Arc::clone(begins), Arc::clone(answers));
+        let (subscriptions, (queries, asked)) = (Arc::<AtomicU64>::default(), watch::channel(0));
+        let counted = Arc::clone(&subscriptions);
+        self.node.on_call(move |call| {
+            let mut shards = running.lock();
+            let is_session = |subscribe: Subscribe| matches!(subscribe.topic, Topic::Session { .. });
+            match &call.body {
+                Some(call::Body::Command(bytes)) if application_of(call) == Application::Locks => {
+                    let Ok(Command::Locks(command)) = codec::decode(bytes) else { return shards.serve(call) };
+                    let reply = shards.serve_table(call, &command, true);
+                    return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                }
+                Some(call::Body::Query(bytes)) => {
+                    if matches!(codec::decode(bytes), Ok(Query::ReconcileHolds { .. })) {
+                        queries.send_modify(|count| *count += 1);
+                        if !answers.load(Ordering::SeqCst) {
+                            let outcome = Err(CommandError::Busy("the table is not complete".to_owned()));
+                            let reply = Reply { outcome, clock_ms: 0, awaits: None };
+                            return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                        }
+                    }
+                }
+                _ if subscription_of(call).is_some_and(is_session) => {
+                    if !begins.load(Ordering::SeqCst) {
+                        return Action::Answer(answer::Outcome::NotProposed("not yet".to_owned()));
+                    }
+                    subscriptions.fetch_add(1, Ordering::SeqCst);
+                }
+                _ => {}
+            }
+            shards.serve(call)
+        });
+        (counted, asked)
     }
 
     fn count_calls(&self, counts: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use holdfast_api::session_message::{
     AcquirePermits, Arrive, ClientMessage, ClientPayload, HeldPermits, InvalidRequest, Lock, LockInfo, Open, Pending,
@@ -9,6 +10,7 @@ use holdfast_api::session_message::{
 };
 use holdfast_api::*;
 use holdfast_types::{Kind, LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedPermits, Wanted};
+use tokio::time::timeout;
 
 use super::call_limits_tests::limited_tenant;
 use super::core_node::{TestGateway, context};
@@ -275,6 +277,25 @@ async fn a_listed_request_waits_until_the_table_of_its_namespace_is_complete() {
         let told = client.receive().await;
         assert!(matches!(&told, ServerMessage::Acquired { request_id, .. } if request_id == name), "{told:?}");
     }
+}
+
+#[tokio::test]
+async fn what_a_session_holds_is_asked_again_until_the_table_is_complete() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let (begins, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (subscriptions, mut queries) = world.reconcile_late(&begins, &answers);
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(None).await;
+    client.lock("a").await;
+    assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }));
+    begins.store(true, Ordering::SeqCst);
+    let asked = queries.wait_for(|count| *count >= 3);
+    timeout(Duration::from_secs(20), asked).await.expect("it is asked again").expect("the node is there");
+    answers.store(true, Ordering::SeqCst);
+    client.lock("b").await;
+    assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }), "the connection goes on");
+    assert_eq!(subscriptions.load(Ordering::SeqCst), 1, "nothing that it follows is missed for that");
 }
 
 fn held_permits(request_id: &str, fencing_token: u64) -> HeldPermits {

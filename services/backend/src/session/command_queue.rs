@@ -21,6 +21,11 @@ impl CommandQueue {
         self.0.push_back((command, None));
     }
 
+    /// Adds a command of the connection itself, after all others.
+    pub(super) fn push_own(&mut self, command: ClientCommand) {
+        self.0.push_back((command, None));
+    }
+
     /// Adds a command of the connection itself, before all others.
     pub(super) fn push_front(&mut self, command: ClientCommand) {
         self.0.push_front((command, None));

@@ -1,6 +1,7 @@
 //! The commands of a connection to its shard, sent one after the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -11,6 +12,7 @@ use holdfast_types::{
     Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire, SessionRequest,
     SessionTerms, Wait,
 };
+use tokio::time::sleep;
 
 use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
@@ -30,6 +32,9 @@ pub(super) const MAX_BATCH_CLAIMS: usize = 64;
 const MAX_BATCH_BYTES: usize = 32 * 1_024;
 /// Entries of a `lock_info` that is no more work than a call or two; and the maximum holds of permits in one report.
 const MAX_LIGHT_REPORT: usize = 512;
+
+/// Delay before a leader is asked again whose table was not complete.
+const EARLY_DELAY: Duration = Duration::from_millis(250);
 
 impl SessionConnection<'_> {
     /// Sends the next command, unless one is in flight. It takes in as many queued client commands as it can: the
@@ -130,6 +135,7 @@ impl SessionConnection<'_> {
         let mut commands = Vec::with_capacity(jobs.len());
         for job in jobs {
             if let Some(reply) = self.query_for(&job) {
+                let reply = self.not_too_early(&job, reply);
                 self.in_flight = Some(InFlightBatch::new(vec![job], attempts, reply));
                 return Ok(());
             }
@@ -147,8 +153,26 @@ impl SessionConnection<'_> {
         let session = Arc::clone(&self.session);
         let reply =
             if is_heavy(&command) { session.heavy_command(command).boxed() } else { session.command(command).boxed() };
+        let reply = self.not_too_early(&sent[0], reply);
         self.in_flight = Some(InFlightBatch::new(sent, attempts, reply));
         Ok(())
+    }
+
+    /// Delays what asks a leader what the session has whose table was not complete at the last time. A leader that has
+    /// room for it waits itself; one that has none refuses it at once.
+    fn not_too_early(
+        &mut self,
+        first: &ClientCommand,
+        reply: BoxFuture<'static, ApiResult<Reply>>,
+    ) -> BoxFuture<'static, ApiResult<Reply>> {
+        if !first.is_reconciliation() || !std::mem::take(&mut self.is_early) {
+            return reply;
+        }
+        async move {
+            sleep(EARLY_DELAY).await;
+            reply.await
+        }
+        .boxed()
     }
 
     /// Returns the shard command of a client command. Returns none when the client was notified of a rejection, or when

@@ -54,6 +54,8 @@ pub(super) struct SessionConnection<'a> {
     pub(super) requests: RequestTable,
     /// Whether there may be requests without a place at the leader.
     pub(super) has_unplaced: bool,
+    /// Whether the leader's table was not complete when it was last asked what the session has: it is asked again later.
+    pub(super) is_early: bool,
     /// Whether all that the client has is known: from the start, or once a resumed one has listed it.
     pub(super) is_complete: bool,
     /// The last epoch that was heard of since the start: nothing of a lower one counts.
@@ -127,6 +129,7 @@ impl<'a> SessionConnection<'a> {
             resumed_requests: BTreeSet::new(),
             missed_updates: false,
             has_unplaced: false,
+            is_early: false,
             is_complete: !session.is_resumed,
             promised: 0,
             report: None,

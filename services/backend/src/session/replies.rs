@@ -422,6 +422,17 @@ impl SessionConnection<'_> {
             }
             // It is sent again.
             (ClientCommand::Requery(request_id), CommandError::Busy(_)) if self.requests.is_unplaced(request_id) => {
+                self.is_early = true;
+                Ok(())
+            }
+            // Nor is the table complete of which it asks. What the client says meanwhile does not wait for that.
+            (ClientCommand::Requery(_) | ClientCommand::ReconcileHolds(_), CommandError::Busy(_))
+                if self.session.table_epoch.is_some() =>
+            {
+                self.is_early = true;
+                if !self.is_client_gone() {
+                    self.queue.push_own(job.clone());
+                }
                 Ok(())
             }
             // An earlier copy of it may be granted: this one was not applied, or found that what the request got is
