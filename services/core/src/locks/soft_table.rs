@@ -29,7 +29,8 @@ use super::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
     BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, Forfeit, JobState, LocksCommand, NamespaceRef,
-    Query, Reply, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableCommand, TableEpoch,
+    Query, Reply, Reset, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableCommand,
+    TableEpoch,
 };
 use rebuild::Rebuild;
 use request::table_command;
@@ -218,6 +219,7 @@ impl SoftTable {
         }
         let command = table_command(command, namespace.table_log.transition_ms(number).unwrap_or_default())?;
         self.hear_of_ends(log);
+        self.settle(context);
         self.rebuild(context, namespace);
         if needs_complete(&command) {
             self.check_complete(namespace)?;

@@ -44,6 +44,7 @@ impl SoftTable {
         self.check_epoch(log)?;
         let of_log = log.find(namespace)?;
         self.hear_of_ends(log);
+        self.settle(context);
         self.rebuild(context, of_log);
         self.check_complete(of_log)?;
         self.advance(context);

@@ -129,6 +129,7 @@ impl SoftTable {
     pub fn rebuild_all(&mut self, log: &ShardState, context: &EntryContext) {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return };
         self.hear_of_ends(log);
+        self.settle(context);
         let of_log = |key| log.slots.get(key).map(|slot| log.namespaces.get(*slot));
         let unfinished = self.rebuilds.iter().filter(|(_, rebuild)| !rebuild.has_completed());
         let unfinished: Vec<&Namespace> = unfinished.filter_map(|(key, _)| of_log(key)).collect();
