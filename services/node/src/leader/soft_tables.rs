@@ -131,10 +131,12 @@ impl SoftTables {
             return None;
         }
         let context = self.context(now_ms, rules);
-        match &mut self.table {
+        let told = match &mut self.table {
             Some(table) => table.force_open(core, &context, (namespace, path)),
             None => Some(Err(has_not_begun())),
-        }
+        };
+        self.note_rebuilt();
+        told
     }
 
     /// Answers a query about the tables. `None` if it is about something else.

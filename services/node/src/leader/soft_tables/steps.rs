@@ -40,6 +40,7 @@ impl SoftTables {
         if let Some(table) = &mut self.table {
             table.reset(core, context, reset);
         }
+        self.note_rebuilt();
     }
 
     /// Follows a lock that the log has opened by force.
@@ -47,6 +48,7 @@ impl SoftTables {
         if let Some(table) = &mut self.table {
             table.forfeit(core, context, forfeit);
         }
+        self.note_rebuilt();
     }
 
     /// Ends what has ended in the log, a slice of it, before anything is granted.
