@@ -49,7 +49,9 @@ pub(crate) fn may_be_for_table(bytes: &[u8]) -> bool {
 }
 
 async fn apply_decoded(shard: &ShardReplica, term: u64, command: &LocksCommand, deadline: Instant) -> Option<Outcome> {
-    let table_of = |core: &ShardState| SoftTable::table_of(core, command);
+    // A rebuild goes on by reports and releases, so others never take their room.
+    let is_counted = SoftTable::waits_for_rebuild(command);
+    let table_of = |core: &ShardState| SoftTable::table_of(core, command).filter(|_| is_counted);
     wait_for_table(shard, term, deadline, table_of, |core, table| table.must_wait_for_tables(core, command)).await;
     let leads = (*shard.group.subscribe_leadership().borrow()).filter(|leads| leads.term == term);
     let Some(leads) = leads else { return Some(not_leader(shard)) };
@@ -108,7 +110,7 @@ pub(crate) async fn wait_for_table_of(shard: &ShardReplica, term: u64, deadline:
 }
 
 /// Returns when nothing has to wait any more, after [`MAX_WAIT`], at the deadline, or with the leadership; at once if too
-/// many wait for the same table.
+/// many wait for the same table, if it counts towards one.
 async fn wait_for_table(
     shard: &ShardReplica,
     term: u64,
@@ -123,8 +125,8 @@ async fn wait_for_table(
         let mut changed = pin!(machine.leader_state_changed().notified());
         changed.as_mut().enable();
         let awaited = machine.inspect_as_leader(term, |core, table| must_wait(core, table).then(|| table_of(core)));
-        let Some(Some(Some(namespace))) = awaited else { return };
-        if place.is_none() {
+        let Some(Some(counted)) = awaited else { return };
+        if let Some(namespace) = counted.filter(|_| place.is_none()) {
             place = shard.table_waits.enter(&namespace);
             if place.is_none() {
                 return;

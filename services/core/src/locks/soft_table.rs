@@ -145,6 +145,16 @@ impl SoftTable {
         }
     }
 
+    /// Returns whether a command can be decided only once the table of its namespace is complete, or its epoch has begun.
+    /// Reports and releases count for a table that is rebuilt.
+    pub fn waits_for_rebuild(command: &LocksCommand) -> bool {
+        match command {
+            LocksCommand::Batch(commands) => commands.iter().any(needs_complete),
+            LocksCommand::Table(TableCommand::OpenSession(_)) => true,
+            command => needs_complete(command),
+        }
+    }
+
     /// Returns whether a command for these tables can be decided now. If not, it is refused with `Busy`.
     pub fn is_ready_for(&self, log: &ShardState, command: &LocksCommand) -> bool {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return false };
