@@ -21,8 +21,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// How long before the caller's deadline a batch in parts is given up, so that the answer still arrives.
 const ANSWER_TIME: Duration = Duration::from_millis(100);
 
-/// Proposes a batch, one part after the other; it may be decoded already. Returns one reply, with the outcomes of all its
-/// commands.
+/// Proposes a batch, one part after the other; it may be decoded already. Returns one reply, with the outcomes of all
+/// its commands.
 pub(crate) async fn propose_batch(
     shard: &ShardReplica,
     term: u64,

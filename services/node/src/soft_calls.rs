@@ -109,8 +109,8 @@ pub(crate) async fn wait_for_table_of(shard: &ShardReplica, term: u64, deadline:
     wait_for_table(shard, term, deadline, table_of, |core, table| table.must_wait_for_table_of(core, namespace)).await;
 }
 
-/// Returns when nothing has to wait any more, after [`MAX_WAIT`], at the deadline, or with the leadership; at once if too
-/// many wait for the same table, if it counts towards one.
+/// Returns when nothing has to wait any more, after [`MAX_WAIT`], at the deadline, or with the leadership; at once if
+/// too many wait for the same table, if it counts towards one.
 async fn wait_for_table(
     shard: &ShardReplica,
     term: u64,

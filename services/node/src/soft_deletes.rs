@@ -1,5 +1,5 @@
-//! Locks that are forced open whose table is in the leader's memory: the log hears of the call and of the holds, so that
-//! no later leader takes them over. They end with its entry.
+//! Locks that are forced open whose table is in the leader's memory: the log hears of the call and of the holds, so
+//! that no later leader takes them over. They end with its entry.
 
 use holdfast_core::{Audited, Command, CommandError, LocksCommand, Response, TableCommand, codec};
 use holdfast_proto::internal::answer::Outcome;

@@ -54,7 +54,8 @@ pub(super) struct SessionConnection<'a> {
     pub(super) requests: RequestTable,
     /// Whether there may be requests without a place at the leader.
     pub(super) has_unplaced: bool,
-    /// Whether the leader's table was not complete when it was last asked what the session has: it is asked again later.
+    /// Whether the leader's table was not complete when it was last asked what the session has: it is asked again
+    /// later.
     pub(super) is_early: bool,
     /// Whether all that the client has is known: from the start, or once a resumed one has listed it.
     pub(super) is_complete: bool,

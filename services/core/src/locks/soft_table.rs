@@ -145,8 +145,8 @@ impl SoftTable {
         }
     }
 
-    /// Returns whether a command can be decided only once the table of its namespace is complete, or its epoch has begun.
-    /// Reports and releases count for a table that is rebuilt.
+    /// Returns whether a command can be decided only once the table of its namespace is complete, or its epoch has
+    /// begun. Reports and releases count for a table that is rebuilt.
     pub fn waits_for_rebuild(command: &LocksCommand) -> bool {
         match command {
             LocksCommand::Batch(commands) => commands.iter().any(needs_complete),
@@ -385,7 +385,8 @@ impl SoftTable {
         if self.left() < RESERVE { Err(busy("the leader waits for revisions from the log")) } else { Ok(()) }
     }
 
-    /// Checks that a step may do something: there are revisions for it, and all that has ended in the log has ended here.
+    /// Checks that a step may do something: there are revisions for it, and all that has ended in the log has ended
+    /// here.
     fn check_settled(&mut self) -> Result<(), CommandError> {
         self.check_revisions()?;
         if self.is_behind() { Err(busy("the leader ends what has ended in the log")) } else { Ok(()) }

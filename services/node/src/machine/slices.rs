@@ -284,8 +284,8 @@ impl ShardMachine {
     }
 }
 
-/// Frees what may be much on an idle thread. A runtime task would not do: under simulated time, time stands still while a
-/// task blocks.
+/// Frees what may be much on an idle thread. A runtime task would not do: under simulated time, time stands still while
+/// a task blocks.
 pub(super) fn free_in_background(freed: impl Send + 'static) {
     static FREE_SENDER: LazyLock<Option<Sender<Box<dyn Send>>>> = LazyLock::new(|| {
         let (sender, freed) = channel::<Box<dyn Send>>();
