@@ -27,9 +27,10 @@ pub fn delay_locks_snapshot(
 impl ShardState {
     /// Advances all numbers of a state that lacks what was done after it. A state without space above its revisions
     /// stays as it is: so it is after 8,000 times.
-    pub fn advance_numbers(&mut self) {
+    /// `now_ms` is the shard clock of the entry that does so, to which the state may not have advanced yet.
+    pub fn advance_numbers(&mut self, now_ms: u64) {
         // It is logged, so every replica decides alike.
-        let _ = self.advance_after_restore();
+        let _ = self.advance_all(now_ms);
     }
 
     /// Prepares a restored state for use. Backups of different shards are from different times. So accounts and
@@ -39,6 +40,10 @@ impl ShardState {
     /// # Errors
     /// When no space is left above the revisions.
     pub fn advance_after_restore(&mut self) -> Result<(), DecodeError> {
+        self.advance_all(0)
+    }
+
+    fn advance_all(&mut self, now_ms: u64) -> Result<(), DecodeError> {
         let state = self.common_mut();
         let raised: Revision = state.revision.saturating_add(RESTORE_MARGIN);
         if raised >= REVISION_LIMIT {
@@ -50,7 +55,7 @@ impl ShardState {
         match self {
             Self::Accounts(core) => core.enqueue_all(),
             Self::Namespaces(core) => core.enqueue_all(),
-            Self::Locks(core) => core.void_epoch(),
+            Self::Locks(core) => core.void_epoch(now_ms),
         }
         Ok(())
     }

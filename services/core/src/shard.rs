@@ -165,7 +165,7 @@ impl ShardState {
                 Ok((Response::Done, None))
             }
             (core, Command::AdvanceNumbers) => {
-                core.advance_numbers();
+                core.advance_numbers(context.now_ms);
                 Ok((Response::Done, None))
             }
             #[cfg(feature = "extra-command")]

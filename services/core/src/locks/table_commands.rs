@@ -87,11 +87,14 @@ impl LocksState {
 
     /// Ends the present epoch: leaders that this state does not know of may have given out what follows. Attempts may
     /// begin anew. Sessions that it does not know of may hold something until they have expired: those count in every
-    /// table as one that expires last, under a number that nothing else has.
-    pub(crate) fn void_epoch(&mut self) {
+    /// table as one that expires last, under a number that nothing else has. `now_ms` is the shard clock, if that is ahead
+    /// of the state's.
+    pub(crate) fn void_epoch(&mut self, now_ms: u64) {
         self.table_epoch = TableEpoch::default();
-        let (number, clock_ms) = (self.common.revision, self.common.clock_ms);
+        let (number, clock_ms) = (self.common.revision, self.common.clock_ms.max(now_ms));
         let of_tables = self.session_durable.iter().filter_map(|key| self.slots.get(key).copied());
+        // One that is set aside stands still, and grants nothing any more.
+        let of_tables = of_tables.filter(|slot| !self.is_quarantined(&self.namespaces.get(*slot).id));
         for slot in of_tables.collect::<Vec<u32>>() {
             let mut work = self.txn_in(slot, &RESTORE_CONTEXT);
             work.table_log_mut().lost_sessions(number, clock_ms);

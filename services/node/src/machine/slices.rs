@@ -238,7 +238,7 @@ impl ShardMachine {
             entry.begin_step(ApplyStep::Expiry);
             entry.left_out.iter().for_each(|namespace| core.quarantine(namespace));
             // Replicas may have applied the section with fewer exceptions, and have answered later ones, each time.
-            (0..entry.exceptions).for_each(|_| core.advance_numbers());
+            (0..entry.exceptions).for_each(|_| core.advance_numbers(now_ms));
             maybe_panic("apply");
             core.advance(&context);
             (entry.has_advanced, has_done_some) = (true, true);
