@@ -319,7 +319,7 @@ mod tests {
         let max = |limit: &Limit| usage.limit_usage.iter().find(|row| row.limit == limit.name).unwrap().max;
         assert_eq!(
             (max(&limit::NAMESPACES), max(&limit::NODE_BYTES)),
-            (usage.max_number_of_namespaces.into(), 1 << 30)
+            (u64::from(usage.max_number_of_namespaces), 1 << 30)
         );
     }
 }
