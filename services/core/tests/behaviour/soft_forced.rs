@@ -10,7 +10,7 @@ use crate::soft_reports::{granted, hold, report, reported, take};
 /// A request for some locks in one mode.
 fn acquire_all(locks: &[&str], mode: Mode) -> SessionRequest {
     let SessionRequest::Acquire(one) = acquire(locks[0]) else { unreachable!() };
-    let claims = locks.iter().map(|lock| Claim { path: Path::flat(lock), mode }).collect();
+    let claims = locks.iter().map(|lock| Claim { path: Path::flat(*lock), mode }).collect();
     SessionRequest::Acquire(SessionAcquire { claims, ..one })
 }
 
