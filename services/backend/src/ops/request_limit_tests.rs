@@ -99,7 +99,8 @@ async fn a_request_that_says_too_much_is_refused_and_that_of_another_account_is_
     let world = TestGateway::start().await;
     let patch = LimitsPatch { max_description_bytes: Some(1), ..LimitsPatch::default() };
     let (greedy, other) = (limited_tenant(&world, patch).await, demo_tenant(&world).await);
-    let cases: [(&Limit, fn(u64) -> AcquireLocks); 4] = [
+    type Build = fn(u64) -> AcquireLocks;
+    let cases: [(&Limit, Build); 4] = [
         (&limit::CLAIMS, |claims| lock_set(claims, 1, 0, 0)),
         (&limit::PATH_DEPTH, |segments| lock_set(1, segments, 0, 0)),
         (&limit::METADATA_PAIRS, |pairs| lock_set(1, 1, pairs, 2)),

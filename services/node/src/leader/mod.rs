@@ -18,8 +18,8 @@ use bytes::Bytes;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, AcquireOutcome, AwaitRecord, Command, CommandError, ConditionCommand, Effect, EntryContext, Forfeit,
-    Incarnation, Kind, LocksCommand, NamespaceRef, Owner, Path, Query, RateTable, Reply, Response, Rules,
-    SessionNumber, TableCommand, WaitId, codec,
+    Incarnation, JobState, Kind, LocksCommand, NamespaceRef, Owner, Path, Query, RateTable, Reply, Response, Revision,
+    Rules, SessionNumber, TableCommand, WaitId, codec,
 };
 use tokio::time::Instant;
 
