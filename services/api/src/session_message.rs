@@ -1,8 +1,8 @@
 //! The messages on the connection of a session, over any transport.
 
 use holdfast_types::{
-    BarrierAnswer, Durability, FencingToken, Kind, Metadata, Path, ReportedHold, ReportedPermits, Revision,
-    RevokedReason, SessionEnd, Wanted, Woken,
+    BarrierAnswer, Durability, FencingToken, Kind, Metadata, Path, Receipt, ReportedHold, ReportedPermits, Revision,
+    RevokedReason, SessionEnd, WaitId, Wanted, Woken,
 };
 
 use crate::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource};
@@ -76,10 +76,50 @@ pub struct LockInfo {
     pub held: Vec<ReportedHold>,
     /// The holds of permits, and the arrivals, that it believes it has.
     pub permits: Vec<HeldPermits>,
+    /// Its granted requests for locks, with their receipts.
+    pub granted: Vec<GrantedLock>,
     /// Its messages without a reply.
     pub pending: Vec<Pending>,
+    /// The places of those that are requests for locks, by request id.
+    pub places: Vec<(String, Place)>,
     /// Which part of the list this is.
     pub part: Part,
+}
+
+/// A granted request for locks, as its client lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedLock {
+    /// The name of the request.
+    pub request_id: String,
+    /// Distinguishes threads that share the session, as in the request.
+    pub holder: Option<String>,
+    /// All that it was granted, in the modes that it asked for.
+    pub resources: Vec<ReportedHold>,
+    /// Proves it.
+    pub receipt: Receipt,
+}
+
+/// The place of a waiting request in the queue of the leader that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Rises in order.
+    pub ticket: WaitId,
+    /// Proves it.
+    pub receipt: Receipt,
+}
+
+impl Place {
+    /// Returns the place of a pending message, if it has one.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a malformed receipt, and for a ticket without one.
+    pub fn of_pending(ticket: Option<u64>, receipt: Option<ApiResult<Receipt>>) -> ApiResult<Option<Self>> {
+        match (ticket, receipt) {
+            (Some(ticket), Some(receipt)) => Ok(Some(Self { ticket: WaitId(ticket), receipt: receipt? })),
+            (None, None) => Ok(None),
+            _ => Err(ApiError::invalid("ticket", "ticket: goes with a receipt")),
+        }
+    }
 }
 
 /// One of the messages that a list comes in.
@@ -302,8 +342,14 @@ pub enum ServerMessage {
         fencing_token: u64,
     },
     /// The request holds all its claims, or its permits. `members` are those of a pool. `woken` says why it waited for
-    /// a lock that it had given up.
-    Acquired { request_id: String, fencing_token: u64, members: Vec<String>, woken: Option<Woken> },
+    /// a lock that it had given up. `receipt` proves locks of a table that is in the leader's memory.
+    Acquired {
+        request_id: String,
+        fencing_token: u64,
+        members: Vec<String>,
+        woken: Option<Woken>,
+        receipt: Option<Receipt>,
+    },
     /// The request gave its lock up and awaits a condition.
     Awaiting { request_id: String },
     /// The request waits.
@@ -313,6 +359,7 @@ pub enum ServerMessage {
         blockers: Vec<BlockerInfo>,
         holders: Vec<PermitHolderInfo>,
         woken: Option<Woken>,
+        place: Option<Place>,
     },
     /// The arrival is in this generation, which gathers.
     Arrived { request_id: String, generation: Revision },

@@ -56,6 +56,11 @@ impl ClusterSecret {
         }
         mac.finalize().into_bytes().into()
     }
+
+    /// Derives a secret for one purpose of which others are derived.
+    pub(crate) fn derived(&self, label: &str, parts: &[&[u8]]) -> Self {
+        Self(self.derive(label, parts))
+    }
 }
 
 impl std::fmt::Debug for ClusterSecret {

@@ -1,5 +1,5 @@
 //! Secrets and authentication: API keys, tokens for them, the operator token, the cluster secret, service tokens,
-//! principals; and signed grants.
+//! principals; signed grants; and receipts of sessions.
 //!
 //! Purpose: create, reveal once, parse, hash and compare secrets, store them in files, and determine the permissions of
 //! a caller.
@@ -18,6 +18,7 @@ mod grant;
 mod operator;
 mod principal;
 mod random;
+mod receipt;
 mod secret;
 mod secret_file;
 mod service_token;
@@ -31,6 +32,7 @@ pub use grant::{GRANT_TYPE, GrantOwner, MAX_GRANT_LIFETIME, UnsignedGrant};
 pub use operator::{MalformedOperatorToken, OperatorToken, OperatorVerifier};
 pub use principal::{AccountPrincipal, CredentialKind, Principal};
 pub use random::RandomError;
+pub use receipt::{InvalidReceipt, Receipted};
 pub use secret::Secret;
 pub use secret_file::{MAX_SECRET_FILE_BYTES, SecretFile, SecretFileError, create_secret_file, read_secret_file};
 pub use service_token::{SERVICE_TOKEN_LIFETIME, ServiceSigner, ServiceTokenError, ServiceVerifier};

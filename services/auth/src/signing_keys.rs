@@ -44,7 +44,7 @@ impl Default for KeyRotation {
 pub struct SigningError(String);
 
 impl KeyRotation {
-    fn period_s(self) -> u64 {
+    pub(crate) fn period_s(self) -> u64 {
         self.period.as_secs().max(1)
     }
 }
@@ -132,6 +132,14 @@ impl SigningKeys {
         let read =
             jsonwebtoken::decode::<T>(text, &key.decoding_key, &validation).map_err(|error| error.to_string())?;
         Ok(read.claims)
+    }
+
+    pub(crate) fn secret(&self) -> &ClusterSecret {
+        &self.secret
+    }
+
+    pub(crate) fn rotation(&self) -> KeyRotation {
+        self.rotation
     }
 
     fn key_ring(&self, now_ms: u64) -> Result<Arc<KeyRing>, SigningError> {

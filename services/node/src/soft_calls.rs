@@ -17,6 +17,8 @@ use crate::soft_deletes;
 
 /// How long a command waits for a table that is not complete, before it is refused.
 const MAX_WAIT: Duration = Duration::from_millis(2_500);
+/// How long the resume of a session waits for the report of the gateway that it had, before its client has to make it.
+const REPORT_GRACE: Duration = Duration::from_millis(200);
 
 /// Applies a command if it is for a lock table in the leader's memory, as soon as that can decide it. The opening of a
 /// session is for the log, but waits for the epoch of its table.
@@ -53,6 +55,8 @@ async fn apply_decoded(shard: &ShardReplica, term: u64, command: &LocksCommand, 
     let is_counted = SoftTable::waits_for_rebuild(command);
     let table_of = |core: &ShardState| SoftTable::table_of(core, command).filter(|_| is_counted);
     wait_for_table(shard, term, deadline, table_of, |core, table| table.must_wait_for_tables(core, command)).await;
+    let grace = deadline.min(Instant::now() + REPORT_GRACE);
+    wait_until(shard, term, grace, |_| None, |core, table| table.awaits_report(core, command)).await;
     let leads = (*shard.group.subscribe_leadership().borrow()).filter(|leads| leads.term == term);
     let Some(leads) = leads else { return Some(not_leader(shard)) };
     // A grant is safe without a lease. But a leader that is cut off keeps no session alive, and the one of the majority
@@ -109,8 +113,7 @@ pub(crate) async fn wait_for_table_of(shard: &ShardReplica, term: u64, deadline:
     wait_for_table(shard, term, deadline, table_of, |core, table| table.must_wait_for_table_of(core, namespace)).await;
 }
 
-/// Returns when nothing has to wait any more, after [`MAX_WAIT`], at the deadline, or with the leadership; at once if
-/// too many wait for the same table, if it counts towards one.
+/// As [`wait_until`], after [`MAX_WAIT`] or at the deadline.
 async fn wait_for_table(
     shard: &ShardReplica,
     term: u64,
@@ -118,7 +121,19 @@ async fn wait_for_table(
     table_of: impl Fn(&ShardState) -> Option<NamespaceRef>,
     must_wait: impl Fn(&ShardState, &LeaderState) -> bool,
 ) {
-    let (machine, until) = (&shard.machine, deadline.min(Instant::now() + MAX_WAIT));
+    wait_until(shard, term, deadline.min(Instant::now() + MAX_WAIT), table_of, must_wait).await;
+}
+
+/// Returns when nothing has to wait any more, at this time, or with the leadership; at once if too many wait for the
+/// same table, if it counts towards one.
+async fn wait_until(
+    shard: &ShardReplica,
+    term: u64,
+    until: Instant,
+    table_of: impl Fn(&ShardState) -> Option<NamespaceRef>,
+    must_wait: impl Fn(&ShardState, &LeaderState) -> bool,
+) {
+    let machine = &shard.machine;
     let (mut signals, mut place) = (machine.signals(), None);
     loop {
         signals.borrow_and_update();

@@ -3,7 +3,7 @@
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
-use holdfast_types::{BarrierAnswer, Mode, Path, ReportedHold, RevokedReason, SessionEnd, Wanted, Woken};
+use holdfast_types::{BarrierAnswer, Mode, Path, Receipt, ReportedHold, RevokedReason, SessionEnd, Wanted, Woken};
 
 use super::{barriers, conditions, convert, latches};
 use crate::session_message::{
@@ -26,11 +26,13 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         }),
         Some(Said::LockInfo(info)) => {
             let held = info.held.into_iter().map(held).collect::<ApiResult<_>>()?;
+            let granted = info.granted.into_iter().map(granted).collect::<ApiResult<_>>()?;
+            let places = info.pending.iter().filter_map(place).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(pending).collect::<ApiResult<_>>()?;
             let given = |number: u32| Some(number).filter(|number| *number > 0);
             let part = session_message::Part::new(given(info.part), given(info.parts));
             let permits = info.things.into_iter().map(held_permits).collect::<ApiResult<_>>()?;
-            ClientPayload::LockInfo(session_message::LockInfo { held, permits, pending, part })
+            ClientPayload::LockInfo(session_message::LockInfo { held, permits, granted, pending, places, part })
         }
         Some(Said::Lock(message)) => ClientPayload::Lock(lock(message)?),
         Some(Said::Release(message)) => ClientPayload::Release(release(message)),
@@ -52,6 +54,24 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
 
 fn held(held: client::Held) -> ApiResult<ReportedHold> {
     Ok(ReportedHold { path: Path(held.path), mode: mode(held.mode)?, fencing_token: held.fencing_token })
+}
+
+fn granted(granted: client::Granted) -> ApiResult<session_message::GrantedLock> {
+    let client::Granted { request_id, holder, resources, receipt } = granted;
+    let resources = resources.into_iter().map(held).collect::<ApiResult<_>>()?;
+    Ok(session_message::GrantedLock { request_id, holder, resources, receipt: read_receipt(&receipt)? })
+}
+
+/// Returns the place of a pending request for locks; `None` if it has none.
+fn place(pending: &client::Pending) -> Option<ApiResult<(String, session_message::Place)>> {
+    let Some(client::pending::Message::Lock(lock)) = &pending.message else { return None };
+    let receipt = (!pending.receipt.is_empty()).then(|| read_receipt(&pending.receipt));
+    let place = session_message::Place::of_pending(pending.ticket, receipt).transpose()?;
+    Some(place.map(|place| (lock.request_id.clone(), place)))
+}
+
+fn read_receipt(bytes: &[u8]) -> ApiResult<Receipt> {
+    Receipt::try_from(bytes).map_err(|error| ApiError::invalid("receipt", format!("receipt: {error}")))
 }
 
 fn pending(pending: client::Pending) -> ApiResult<session_message::Pending> {
@@ -165,9 +185,10 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
                 current_owner: current_owner.map(|it| convert::holder(*it)),
             })
         }
-        ServerMessage::Acquired { request_id, fencing_token, members, woken } => Says::State(server::State {
+        ServerMessage::Acquired { request_id, fencing_token, members, woken, receipt } => Says::State(server::State {
             fencing_token: Some(fencing_token),
             members,
+            receipt: receipt.map(receipt_bytes).unwrap_or_default(),
             woken: woken_number(woken),
             ..state_of(request_id, server::state::Value::Acquired)
         }),
@@ -177,8 +198,10 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
         }),
         ServerMessage::Awaiting { request_id } => Says::State(state_of(request_id, server::state::Value::Awaiting)),
         ServerMessage::Signalled { request_id, count } => Says::Signalled(server::Signalled { request_id, count }),
-        ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken } => {
+        ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place } => {
             Says::State(server::State {
+                ticket: place.map(|place| place.ticket.0),
+                receipt: place.map(|place| receipt_bytes(place.receipt)).unwrap_or_default(),
                 queue_position,
                 blockers: blockers.into_iter().map(convert::blocker).collect(),
                 holders: holders.into_iter().map(convert::permit_holder).collect(),
@@ -218,6 +241,10 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
         }
     };
     v1::ServerMessage { message: Some(message) }
+}
+
+fn receipt_bytes(receipt: Receipt) -> Vec<u8> {
+    receipt.bytes().to_vec()
 }
 
 /// Returns a state of a request, and nothing more of it.

@@ -112,7 +112,8 @@ impl SessionConnection<'_> {
                 let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now()).reason(enqueued.not_granted);
                 let (request_id, woken) = (request_id.to_owned(), Some(woken));
                 let (queue_position, blockers, holders) = (shown.queue_position, shown.blockers, Vec::new());
-                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken }).await
+                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place: None })
+                    .await
             }
             (AcquireOutcome::Refused(refusal), _) => {
                 self.awaits.remove(request_id);
@@ -143,7 +144,7 @@ impl SessionConnection<'_> {
         let lock = self.awaits.relocked(request_id, &path, holder);
         self.requests.granted_anew(&lock, fencing_token);
         let (request_id, members) = (request_id.to_owned(), Vec::new());
-        self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken }).await
+        self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken, receipt: None }).await
     }
 
     /// Handles the reply to a signal. A request that does not hold its lock keeps what it has.
@@ -172,7 +173,7 @@ impl SessionConnection<'_> {
         }
         self.awaits.set(&request_id, AwaitState::Waiting(wait, woken));
         let (queue_position, blockers, holders, woken) = (None, Vec::new(), Vec::new(), Some(woken));
-        self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken }).await
+        self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place: None }).await
     }
 
     /// Handles the end of an await, or of the wait for its lock. Only the present wait of the request counts.

@@ -231,7 +231,13 @@ mod tests {
     }
 
     fn large(bytes: usize) -> ServerMessage {
-        ServerMessage::Acquired { request_id: "x".repeat(bytes), fencing_token: 1, members: Vec::new(), woken: None }
+        ServerMessage::Acquired {
+            request_id: "x".repeat(bytes),
+            fencing_token: 1,
+            members: Vec::new(),
+            woken: None,
+            receipt: None,
+        }
     }
 
     async fn send_now(outgoing: &OutboundQueue, bytes: usize) -> bool {

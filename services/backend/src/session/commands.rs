@@ -66,7 +66,7 @@ impl SessionConnection<'_> {
     fn first_of(&mut self, mut job: ClientCommand) -> Result<ClientCommand, CloseReason> {
         if let ClientCommand::LockInfo { info, .. } = &job {
             let tenant = self.tenant().map_err(CloseReason::Failed)?;
-            let entries = info.held.len() + info.permits.len() + info.pending.len();
+            let entries = info.held.len() + info.permits.len() + info.granted.len() + info.pending.len();
             protocol::check_lock_info(entries, tenant.limits()).map_err(CloseReason::Malformed)?;
         }
         let Some(held) = job.next_permits(MAX_LIGHT_REPORT) else { return Ok(job) };
@@ -222,7 +222,12 @@ impl SessionConnection<'_> {
                 self.requests.give_up_all();
                 self.release_all_command()
             }
-            ClientCommand::LockInfo { info, .. } => self.lock_info_command(info),
+            ClientCommand::LockInfo { info, .. } => {
+                if !self.take_list(info).await? {
+                    return Ok(None);
+                }
+                self.lock_info_command(info)
+            }
             ClientCommand::ReportPermits(held) => self.report_permits_command(held),
             ClientCommand::Close => {
                 let (namespace, session_id) = (self.session.namespace.clone(), self.session.session_id.clone());

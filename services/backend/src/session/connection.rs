@@ -29,6 +29,7 @@ use super::life::{SessionLife, life_over_error};
 use super::permit_table::PermitTable;
 use super::protocol::MessageSequence;
 use super::rare_events::{RareEvent, RareEvents};
+use super::receipts::{ShownList, unlisted_error};
 use super::request_table::RequestTable;
 use crate::AuthContext;
 use crate::access_watch::{AccessWatch, is_final};
@@ -63,6 +64,10 @@ pub(super) struct SessionConnection<'a> {
     pub(super) promised: Revision,
     /// The report to the leader of that epoch. No command is sent, and no update is taken, before its end.
     pub(super) report: Option<EpochReport>,
+    /// What a resumed client has shown so far.
+    pub(super) shown: ShownList,
+    /// The epoch of a leader that waits for the report, while the list of a resumed client is not there.
+    pub(super) owes_report: Option<Revision>,
     /// Whether the session has ended, or was resumed by another connection.
     pub(super) has_ended: bool,
     /// Keep-alives of the client that wait for the report.
@@ -101,6 +106,7 @@ enum ConnectionEvent {
     Inbound(Option<Inbound>),
     FinishTimeout,
     EndReasonTimeout,
+    ListTimeout,
 }
 
 impl<'a> SessionConnection<'a> {
@@ -132,8 +138,11 @@ impl<'a> SessionConnection<'a> {
             has_unplaced: false,
             is_early: false,
             is_complete: !session.is_resumed,
-            promised: 0,
+            // It was opened by a leader of this epoch or a later one.
+            promised: session.table_epoch.filter(|_| session.is_resumed).unwrap_or_default(),
             report: None,
+            shown: ShownList::default(),
+            owes_report: None,
             has_ended: false,
             owed_keep_alives: 0,
             deferred_updates: DeferredUpdates::default(),
@@ -181,7 +190,7 @@ impl<'a> SessionConnection<'a> {
         let can_queue = self.can_queue();
         tokio::select! {
             biased;
-            update = self.subscription.next(), if self.report.is_none() => ConnectionEvent::Subscription(update),
+            update = self.subscription.next(), if self.report.is_none() && self.owes_report.is_none() => ConnectionEvent::Subscription(update),
             reply = await_report(&mut self.report) => ConnectionEvent::Reported(reply),
             reply = await_reply(&mut self.in_flight) => ConnectionEvent::Reply(reply),
             (owed, reply) = self.keep_alive.next() => ConnectionEvent::KeepAlive(owed, reply),
@@ -190,6 +199,7 @@ impl<'a> SessionConnection<'a> {
             said = receive(&mut self.incoming), if can_queue => ConnectionEvent::Inbound(said),
             () = maybe_sleep_until(self.finish_deadline) => ConnectionEvent::FinishTimeout,
             () = maybe_sleep_until(self.end_reason_deadline) => ConnectionEvent::EndReasonTimeout,
+            () = maybe_sleep_until(self.shown.deadline) => ConnectionEvent::ListTimeout,
         }
     }
 
@@ -211,6 +221,7 @@ impl<'a> SessionConnection<'a> {
                 Ok(())
             }
             ConnectionEvent::FinishTimeout => Err(CloseReason::Done),
+            ConnectionEvent::ListTimeout => Err(CloseReason::Failed(unlisted_error())),
             ConnectionEvent::EndReasonTimeout => self.end_with(EndReason::Ended(SessionEnd::Expired)).await,
         }
     }
@@ -289,7 +300,8 @@ impl<'a> SessionConnection<'a> {
 
     /// Sends a message to the client, unless it disconnected. The command in flight goes on meanwhile: it has a permit
     /// that calls of others may wait for.
-    pub(super) async fn send(&mut self, message: ServerMessage) -> Result<(), CloseReason> {
+    pub(super) async fn send(&mut self, mut message: ServerMessage) -> Result<(), CloseReason> {
+        self.add_receipt(&mut message);
         // A leader that was deposed may grant to a session that has ended elsewhere.
         let is_grant = matches!(message, ServerMessage::Acquired { .. });
         if is_grant && self.life.as_ref().is_some_and(SessionLife::is_over) {

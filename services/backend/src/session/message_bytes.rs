@@ -2,11 +2,11 @@
 //! within that of the account.
 
 use holdfast_api::session_message::{
-    AcquirePermits, Arrive, Await, ClientMessage, ClientPayload, CountDown, InvalidRequest, Lock, LockInfo, Pending,
-    RefusalCause, ServerMessage, Signal,
+    AcquirePermits, Arrive, Await, ClientMessage, ClientPayload, CountDown, GrantedLock, InvalidRequest, Lock,
+    LockInfo, Pending, RefusalCause, ServerMessage, Signal,
 };
 use holdfast_api::{ApiError, BlockerInfo, CycleStepInfo, Holder, PermitHolderInfo, ReasonInfo, ReleaseRequestInfo};
-use holdfast_types::Wanted;
+use holdfast_types::{ReportedHold, Wanted};
 
 /// Bytes that may wait in one direction.
 pub(super) const MAX_BYTES: u32 = 1 << 20;
@@ -126,12 +126,26 @@ fn lock_info_bytes(info: &LockInfo) -> usize {
         Pending::Await(awaits) => OVERHEAD + await_bytes(awaits),
         Pending::Release(release) => OVERHEAD + release.request_id.len(),
     });
-    let held = info.held.iter().map(|hold| size_of_val(hold) + path_bytes(&hold.path.0));
+    let held = info.held.iter().map(hold_bytes);
     let permits = info.permits.iter().map(|hold| {
         let texts = hold.reported.request_id.len() + optional(&hold.holder);
         size_of_val(hold) + texts + path_bytes(&hold.reported.path.0)
     });
-    pending.sum::<usize>() + held.sum::<usize>() + permits.sum::<usize>()
+    let granted = info.granted.iter().map(granted_bytes);
+    let places = info.places.iter().map(|place| size_of_val(place) + place.0.len());
+    let proven = granted.sum::<usize>() + places.sum::<usize>();
+    pending.sum::<usize>() + held.sum::<usize>() + permits.sum::<usize>() + proven
+}
+
+/// Returns what a granted request of a list counts as.
+pub(super) fn granted_bytes(granted: &GrantedLock) -> usize {
+    let resources = granted.resources.iter().map(hold_bytes).sum::<usize>();
+    size_of_val(granted) + granted.request_id.len() + optional(&granted.holder) + resources
+}
+
+/// Returns what a hold of a list counts as.
+pub(super) fn hold_bytes(hold: &ReportedHold) -> usize {
+    size_of_val(hold) + path_bytes(&hold.path.0)
 }
 
 fn holder_bytes(holder: &Holder) -> usize {
@@ -259,7 +273,8 @@ mod tests {
         let bytes = |holders: Vec<PermitHolderInfo>| {
             let (request_id, shown) = ("a".to_owned(), holders.clone());
             let (blockers, queue_position) = (Vec::new(), Some(0));
-            let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken: None };
+            let enqueued =
+                ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken: None, place: None };
             let (code, blockers, cycle) = (Reason::Queued, Vec::new(), Vec::new());
             let why = RefusalCause::Reason(ReasonInfo { code, blockers, queue_position, cycle, holders: shown });
             let refused = ServerMessage::Refused { request_id: "a".to_owned(), why };

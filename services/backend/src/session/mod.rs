@@ -37,9 +37,11 @@ mod permit_table;
 mod permits;
 mod protocol;
 mod rare_events;
+mod receipts;
 mod replies;
 mod reports;
 mod request_table;
+mod shown;
 #[cfg(test)]
 pub(crate) mod test_lock;
 mod unplaced;

@@ -123,7 +123,8 @@ impl SessionConnection<'_> {
         match outcome {
             AcquireOutcome::Granted { fencing_token } => {
                 self.permits.set(acquire, PermitState::Held(fencing_token));
-                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None }).await
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None, receipt: None })
+                    .await
             }
             AcquireOutcome::Enqueued(enqueued) => {
                 self.permits.set(acquire, PermitState::Waiting(enqueued.wait));
@@ -135,7 +136,8 @@ impl SessionConnection<'_> {
                 let shown = shown.permit_reason(enqueued.not_granted, holders);
                 let (queue_position, blockers, holders) = (shown.queue_position, shown.blockers, shown.holders);
                 let woken = None;
-                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken }).await
+                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place: None })
+                    .await
             }
             AcquireOutcome::Refused(refusal) => {
                 // A refused try of a waiting request leaves it waiting, and a hold that may not grow stays.
@@ -184,7 +186,8 @@ impl SessionConnection<'_> {
                 if let Some(acquire) = self.permits.waiting(&request_id) {
                     self.permits.set(&acquire, PermitState::Held(fencing_token));
                 }
-                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None }).await
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None, receipt: None })
+                    .await
             }
             // The client ends it, and is notified of that instead.
             AcquireOutcome::Refused(_) if self.in_flight.as_ref().is_some_and(|it| it.ends(&request_id)) => Ok(()),

@@ -156,7 +156,9 @@ impl SessionConnection<'_> {
             }
             (ClientCommand::ReleaseAll, _) => self.on_all_released().await,
             (ClientCommand::LockInfo { info, .. }, Response::Reconciled { lost, .. }) => {
-                for held in info.held.chunks(MAX_REPORTED_AT_ONCE) {
+                // Where receipts are shown, they are known already.
+                let held = if self.session.table_epoch.is_none() { info.held.as_slice() } else { &[] };
+                for held in held.chunks(MAX_REPORTED_AT_ONCE) {
                     held.iter().for_each(|held| self.requests.add_reported(held.clone()));
                     yield_now().await;
                 }
@@ -237,7 +239,7 @@ impl SessionConnection<'_> {
     async fn on_granted(&mut self, lock: &Arc<Lock>, fencing_token: FencingToken) -> Result<(), CloseReason> {
         self.requests.granted_anew(lock, fencing_token);
         let (request_id, members) = (lock.request_id.clone(), Vec::new());
-        self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None }).await
+        self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None, receipt: None }).await
     }
 
     /// Handles the outcome of a request. Only a client that asked is notified that it still waits.
@@ -254,18 +256,21 @@ impl SessionConnection<'_> {
             AcquireOutcome::Granted { fencing_token } => {
                 self.requests.granted(lock, fencing_token, locks);
                 let (members, woken) = (Vec::new(), None);
-                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken }).await
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken, receipt: None }).await
             }
             AcquireOutcome::Enqueued(enqueued) => {
+                // Its place is new.
+                let tells = asked || self.requests.is_unplaced(&request_id);
                 self.requests.enqueued(lock, enqueued.wait);
-                if !asked {
+                if !tells {
                     return Ok(());
                 }
                 let namespace = self.session.namespace.name.clone();
                 let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now()).reason(enqueued.not_granted);
                 let (queue_position, blockers) = (shown.queue_position, shown.blockers);
                 let (holders, woken) = (Vec::new(), None);
-                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken }).await
+                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place: None })
+                    .await
             }
             AcquireOutcome::Refused(refusal) => {
                 // A refused try of a waiting request leaves it waiting; a request that lost a hold must be released.

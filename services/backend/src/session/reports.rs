@@ -42,7 +42,12 @@ impl SessionConnection<'_> {
         }
         self.queue.remove_reconciliation();
         self.has_unplaced |= self.requests.displace();
-        let is_known = self.is_complete && self.requests.knows_requests();
+        if !self.is_complete {
+            // The list of the client is the report.
+            self.owe_report();
+            return Ok(());
+        }
+        let is_known = self.requests.knows_requests();
         let parts = if is_known { self.requests.report(self.session.empty_report(self.promised)) } else { None };
         let Some(parts) = parts else {
             // The leader waits for its end.

@@ -296,7 +296,7 @@ impl RequestTable {
     }
 
     /// Adds a request in this state, or replaces the one of its name.
-    fn put(&mut self, lock: &Arc<Lock>, state: RequestState) {
+    pub(super) fn put(&mut self, lock: &Arc<Lock>, state: RequestState) {
         let request = Request::new(lock, state);
         let replaced = self.requests.insert(lock.request_id.clone(), request);
         self.forget_place(replaced.as_ref());

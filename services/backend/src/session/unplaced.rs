@@ -34,11 +34,19 @@ impl SessionConnection<'_> {
         self.requests.unplaced(lock);
         self.has_unplaced = true;
         let (request_id, blockers, holders) = (lock.request_id.clone(), Vec::new(), Vec::new());
-        self.send(ServerMessage::Enqueued { request_id, queue_position: None, blockers, holders, woken: None }).await
+        self.send(ServerMessage::Enqueued {
+            request_id,
+            queue_position: None,
+            blockers,
+            holders,
+            woken: None,
+            place: None,
+        })
+        .await
     }
 
     /// Checks the limit of the leader, which does not know of these requests: nothing else bounds them.
-    fn check_request_count(&self, request_id: &str) -> Result<(), CommandError> {
+    pub(super) fn check_request_count(&self, request_id: &str) -> Result<(), CommandError> {
         let of_account = self.tenant().map_or(u64::MAX, |tenant| tenant.limits().max_requests_per_session);
         let max = of_account.min(MAX_TABLE_REQUESTS);
         if (self.requests.len() as u64) < max || self.requests.state(request_id).is_some() {

@@ -136,7 +136,7 @@ impl SessionConnection<'_> {
                     self.requests.granted(&lock, fencing_token, locks);
                 }
                 let (members, woken) = (Vec::new(), None);
-                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken }).await
+                self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken, receipt: None }).await
             }
             // The client ends it, and is notified of that instead.
             AcquireOutcome::Refused(_) if self.in_flight.as_ref().is_some_and(|it| it.ends(&request_id)) => Ok(()),

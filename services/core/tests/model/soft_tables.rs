@@ -140,7 +140,7 @@ impl Run {
         let (id, call) = (self.clients[at].id.clone(), self.number());
         let Leader { log, table } = self.leaders.last().expect("there is one");
         let LocksCommand::Table(TableCommand::OpenSession(resumed)) = opening(&id, true, call, 0) else { return };
-        if table.resumes_unreported(log, &resumed.open) {
+        if table.unreported_resume(log, &resumed.open).is_some() {
             return;
         }
         if let Ok(Response::TableSessionOpened { session, .. }) = self.log(opening(&id, true, call, 0)) {

@@ -29,6 +29,7 @@ mod permit_messages;
 mod pools;
 mod problem;
 mod query;
+mod receipt_messages;
 mod semaphores;
 mod session_messages;
 mod sessions;

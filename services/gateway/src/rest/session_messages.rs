@@ -10,6 +10,7 @@ use super::condition_messages::{Await, Signal};
 use super::latches;
 use super::open_message::Open;
 use super::permit_messages::{AcquirePermits, Take};
+use super::receipt_messages::{Granted, read_receipt};
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -36,6 +37,7 @@ struct LockInfo {
     seq: u64,
     held: Vec<Held>,
     things: Option<Vec<Thing>>,
+    granted: Option<Vec<Granted>>,
     pending: Vec<Pending>,
     part: Option<u32>,
     parts: Option<u32>,
@@ -43,7 +45,7 @@ struct LockInfo {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Held {
+pub(super) struct Held {
     path: Vec<String>,
     mode: Option<String>,
     fencing_token: u64,
@@ -91,6 +93,9 @@ struct Lock {
     allow_upgrade: Option<bool>,
     #[serde(rename = "try")]
     only_try: Option<bool>,
+    /// In a pending message: its place, and the receipt of that.
+    ticket: Option<u64>,
+    receipt: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -151,11 +156,15 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         }
         ClientJson::LockInfo(info) => {
             let held = info.held.into_iter().map(Held::read).collect::<ApiResult<_>>()?;
+            let granted = info.granted.unwrap_or_default().into_iter();
+            let granted = granted.map(Granted::read).collect::<ApiResult<_>>()?;
+            let places = info.pending.iter().filter_map(Pending::place).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(Pending::read).collect::<ApiResult<_>>()?;
             let part = session_message::Part::new(info.part, info.parts);
             let things = info.things.unwrap_or_default().into_iter();
             let permits = things.map(Thing::read).collect::<ApiResult<_>>()?;
-            (info.seq, ClientPayload::LockInfo(session_message::LockInfo { held, permits, pending, part }))
+            let info_of = session_message::LockInfo { held, permits, granted, pending, places, part };
+            (info.seq, ClientPayload::LockInfo(info_of))
         }
         ClientJson::Lock(lock) => (require_seq(lock.seq)?, ClientPayload::Lock(lock.read()?)),
         ClientJson::AcquirePermits(acquire) => {
@@ -188,12 +197,20 @@ fn mode(name: Option<String>) -> ApiResult<Mode> {
 }
 
 impl Held {
-    fn read(self) -> ApiResult<ReportedHold> {
+    pub(super) fn read(self) -> ApiResult<ReportedHold> {
         Ok(ReportedHold { path: Path(self.path), mode: mode(self.mode)?, fencing_token: self.fencing_token })
     }
 }
 
 impl Pending {
+    /// Returns the place of a request for locks; `None` if it has none.
+    fn place(&self) -> Option<ApiResult<(String, session_message::Place)>> {
+        let Self::Lock(lock) = self else { return None };
+        let receipt = lock.receipt.as_deref().map(read_receipt);
+        let place = session_message::Place::of_pending(lock.ticket, receipt).transpose()?;
+        Some(place.map(|place| (lock.request_id.clone(), place)))
+    }
+
     fn read(self) -> ApiResult<session_message::Pending> {
         match self {
             Self::Lock(lock) => lock.read().map(session_message::Pending::Lock),
@@ -341,6 +358,10 @@ struct State {
     generation: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     woken: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
 }
 
 /// What became of the generation of an arrival; omits what does not go with the outcome.
@@ -370,7 +391,20 @@ impl State {
     fn new(request_id: Option<String>, state: &'static str) -> Self {
         let (fencing_token, queue_position, blockers, generation) = (None, None, None, None);
         let (holders, members, woken) = (Vec::new(), Vec::new(), None);
-        Self { request_id, state, fencing_token, queue_position, blockers, holders, members, generation, woken }
+        let (ticket, receipt) = (None, None);
+        Self {
+            request_id,
+            state,
+            fencing_token,
+            queue_position,
+            blockers,
+            holders,
+            members,
+            generation,
+            woken,
+            ticket,
+            receipt,
+        }
     }
 }
 
@@ -393,21 +427,26 @@ impl From<ServerMessage> for ServerJson {
             ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token } => {
                 Self::Revoked { path, reason: reason.name(), current_owner, holder, fencing_token }
             }
-            ServerMessage::Acquired { request_id, fencing_token, members, woken } => Self::State(State {
+            ServerMessage::Acquired { request_id, fencing_token, members, woken, receipt } => Self::State(State {
                 fencing_token: Some(fencing_token),
+                receipt: receipt.map(|receipt| receipt.to_string()),
                 members,
                 woken: woken.map(Woken::name),
                 ..State::new(Some(request_id), "ACQUIRED")
             }),
             ServerMessage::Awaiting { request_id } => Self::State(State::new(Some(request_id), "AWAITING")),
             ServerMessage::Signalled { request_id, count } => Self::Signalled { request_id, count },
-            ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken } => Self::State(State {
-                woken: woken.map(Woken::name),
-                queue_position,
-                blockers: Some(blockers),
-                holders,
-                ..State::new(Some(request_id), "ENQUEUED")
-            }),
+            ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place } => {
+                Self::State(State {
+                    woken: woken.map(Woken::name),
+                    ticket: place.map(|place| place.ticket.0),
+                    receipt: place.map(|place| place.receipt.to_string()),
+                    queue_position,
+                    blockers: Some(blockers),
+                    holders,
+                    ..State::new(Some(request_id), "ENQUEUED")
+                })
+            }
             ServerMessage::Arrived { request_id, generation } => {
                 Self::State(State { generation: Some(generation), ..State::new(Some(request_id), "ENQUEUED") })
             }

@@ -102,8 +102,8 @@ fn members_are_taken_and_listed() {
     assert_eq!(listed.permits[0].reported.kind, Kind::Pool);
     let session_message::Pending::AcquirePermits(pending) = &listed.pending[0] else { panic!("not for members") };
     assert_eq!(pending.wanted, Wanted::Member("m1".into()));
-    let acquired =
-        ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: vec!["m1".into()], woken: None };
+    let (members, woken, receipt) = (vec!["m1".into()], None, None);
+    let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members, woken, receipt };
     let expected =
         json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57, "members": ["m1"]});
     assert_eq!(encoded(acquired), expected);
@@ -183,19 +183,29 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
     assert_eq!(opened(Some("node-1:8080"), Durability::Full, None), expected);
     (expected["durability"], expected["table_epoch"]) = (json!("SESSION"), json!(3));
     assert_eq!(opened(Some("node-1:8080"), Durability::Session, Some(3)), expected);
-    let acquired =
-        ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members: Vec::new(), woken: None };
+    let acquired = |receipt| {
+        let (request_id, members, woken) = ("a".into(), Vec::new(), None);
+        ServerMessage::Acquired { request_id, fencing_token: 57, members, woken, receipt }
+    };
     assert_eq!(
-        encoded(acquired),
+        encoded(acquired(None)),
         json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57})
     );
     let (blockers, holders) = (Vec::new(), Vec::new());
     let (request_id, queue_position, woken) = ("a".into(), Some(0), None);
-    let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken };
-    assert_eq!(
-        encoded(enqueued),
-        json!({"type": "state", "request_id": "a", "state": "ENQUEUED", "queue_position": 0, "blockers": []})
-    );
+    let receipt = Receipt::new(1, [10; 16]);
+    let proven = encoded(acquired(Some(receipt)));
+    assert_eq!(proven["receipt"], json!(format!("00000001{}", "0a".repeat(16))));
+    let place = None;
+    let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place };
+    let mut expected =
+        json!({"type": "state", "request_id": "a", "state": "ENQUEUED", "queue_position": 0, "blockers": []});
+    assert_eq!(encoded(enqueued.clone()), expected);
+    let ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, .. } = enqueued else { return };
+    let place = Some(Place { ticket: WaitId(4), receipt });
+    (expected["ticket"], expected["receipt"]) = (json!(4), json!(receipt.to_string()));
+    let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place };
+    assert_eq!(encoded(enqueued), expected);
     let ready = ServerMessage::Ready { request_id: Some("a".into()) };
     assert_eq!(encoded(ready), json!({"type": "state", "request_id": "a", "state": "READY"}));
     let why = RefusalCause::Fault(ApiError::new(Code::QuotaExceeded, "too many"));
@@ -246,11 +256,43 @@ fn awaits_and_signals_are_written_as_the_contract_says() {
     assert!(matches!(&info.pending[..], [session_message::Pending::Await(awaits)] if awaits.wait_ms.is_none()));
     let awaiting = encoded(ServerMessage::Awaiting { request_id: "a".into() });
     assert_eq!(awaiting, json!({"type": "state", "request_id": "a", "state": "AWAITING"}));
-    let (members, woken) = (Vec::new(), Some(Woken::Elapsed));
-    let acquired = encoded(ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members, woken });
+    let (members, woken, receipt) = (Vec::new(), Some(Woken::Elapsed), None);
+    let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57, members, woken, receipt };
+    let acquired = encoded(acquired);
     let expected =
         json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57, "woken": "ELAPSED"});
     assert_eq!(acquired, expected);
     let signalled = encoded(ServerMessage::Signalled { request_id: "a".into(), count: 2 });
     assert_eq!(signalled, json!({"type": "signalled", "request_id": "a", "count": 2}));
+}
+
+#[test]
+fn a_list_has_receipts_of_what_was_granted_and_of_places() {
+    let receipt = Receipt::new(1, [10; 16]);
+    let resource = json!({"path": ["a"], "mode": "READ", "fencing_token": 7});
+    let granted = json!([{"request_id": "r1", "holder": "t", "resources": [resource], "receipt": receipt.to_string()}]);
+    let claim = json!({"path": ["b"]});
+    let lock = |ticket: Option<u64>, receipt: Option<String>| {
+        let mut lock = json!({"type": "lock", "request_id": "r2", "resources": [claim]});
+        ticket.into_iter().for_each(|ticket| lock["ticket"] = json!(ticket));
+        receipt.into_iter().for_each(|receipt| lock["receipt"] = json!(receipt));
+        lock
+    };
+    let info = |granted: &serde_json::Value, lock| {
+        let info = json!({"type": "lock_info", "seq": 2, "held": [], "granted": granted, "pending": [lock]});
+        decode(&info.to_string(), "demo")
+    };
+    let listed = info(&granted, lock(Some(9), Some(receipt.to_string()))).unwrap();
+    let ClientPayload::LockInfo(listed) = listed.payload else { panic!("not a list") };
+    assert_eq!(listed.places, [("r2".to_owned(), Place { ticket: WaitId(9), receipt })]);
+    let [shown] = listed.granted.as_slice() else { panic!("not one") };
+    assert_eq!((shown.request_id.as_str(), shown.holder.as_deref(), shown.receipt), ("r1", Some("t"), receipt));
+    assert_eq!((shown.resources[0].mode, shown.resources[0].fencing_token), (Mode::Read, 7));
+    for (ticket, receipt) in [(Some(9), None), (None, Some(receipt.to_string())), (Some(9), Some("00".to_owned()))] {
+        let error = info(&granted, lock(ticket, receipt)).unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument, "{error:?}");
+    }
+    let mut short = granted.clone();
+    short[0]["receipt"] = json!("00");
+    assert!(info(&short, lock(None, None)).unwrap_err().detail.starts_with("receipt:"));
 }

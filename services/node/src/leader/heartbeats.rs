@@ -62,6 +62,13 @@ impl HeartbeatTable {
         self.by_number.insert(number, SessionDeadline { account, ttl, due, is_expiring: false });
     }
 
+    /// Records that a session was resumed whose report is not there: that is no keep-alive, and its deadline stays.
+    pub(crate) fn resumed_unreported(&mut self, number: SessionNumber, ttl_ms: u64) {
+        if let Some(deadline) = self.by_number.get_mut(&number) {
+            deadline.ttl = Duration::from_millis(ttl_ms);
+        }
+    }
+
     /// Removes an ended session.
     pub(crate) fn ended(&mut self, number: SessionNumber) {
         if let Some(deadline) = self.by_number.remove(&number) {
@@ -194,6 +201,22 @@ mod tests {
         sessions.expiry_resolved(&[2], now);
         assert_eq!(sessions.keep_alive(2, now), Some(KeepAlive::Accepted(1_000)));
         sessions.ended(2);
+        assert_eq!(sessions.keep_alive(2, now), None);
+    }
+
+    #[tokio::test]
+    async fn a_resume_without_a_report_puts_nothing_off() {
+        let start = Instant::now();
+        let mut sessions = HeartbeatTable::new(start);
+        sessions.opened(1, ACCOUNT, 1_000, start);
+        let (now, _) = run_for(&mut sessions, start, 900);
+        sessions.resumed_unreported(1, 2_000);
+        sessions.resumed_unreported(2, 2_000);
+        assert_eq!(sessions.remaining_ms(1, now), Some(100));
+        assert_eq!(sessions.keep_alive(1, now), Some(KeepAlive::Accepted(2_000)), "its time to live is the new one");
+        sessions.resumed_unreported(1, 1_000);
+        let (_, silent) = run_for(&mut sessions, now, 2_000);
+        assert_eq!(silent, [1]);
         assert_eq!(sessions.keep_alive(2, now), None);
     }
 

@@ -266,6 +266,12 @@ impl LeaderState {
     /// Follows an effect of an entry, and notifies the parties concerned.
     pub(crate) fn on_entry_effect(&mut self, core: &ShardState, effect: Effect) {
         self.tables.follow(&effect);
+        if let Effect::SessionOpened { namespace, number, ttl_ms, .. } = &effect {
+            match self.unreported(core, *number) {
+                None => self.heartbeats.opened(*number, namespace.account, *ttl_ms, Instant::now()),
+                Some(_) => self.heartbeats.resumed_unreported(*number, *ttl_ms),
+            }
+        }
         self.on_effect(effect, core.clock_ms());
     }
 
@@ -280,6 +286,11 @@ impl LeaderState {
         self.tables.must_wait(core, command)
     }
 
+    /// Returns whether a command resumes a session whose report may still come from the gateway that it had.
+    pub(crate) fn awaits_report(&self, core: &ShardState, command: &LocksCommand) -> bool {
+        self.tables.unreported_resume(core, command).is_some()
+    }
+
     /// Returns whether what is about the lock table of a namespace waits until that table is complete in memory.
     pub(crate) fn must_wait_for_table_of(&self, core: &ShardState, namespace: &NamespaceRef) -> bool {
         self.tables.must_wait_for_table_of(core, namespace)
@@ -291,7 +302,9 @@ impl LeaderState {
             LocksCommand::Table(TableCommand::Report(report)) => Some(report.session),
             _ => None,
         };
-        if reported.is_some_and(|number| self.heartbeats.is_expiring(number)) {
+        // A resume without a report is no sign of life, and must not put the end of its session off.
+        let concerned = reported.or_else(|| self.tables.unreported_resume(core, command));
+        if concerned.is_some_and(|number| self.heartbeats.is_expiring(number)) {
             let refused = CommandError::Busy("it is not known yet whether the session expires".to_owned());
             return Some(Reply { outcome: Err(refused), clock_ms: now_ms, awaits: None });
         }
@@ -422,10 +435,9 @@ impl LeaderState {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.update_session(&key, || encode_update(clock_ms, &effect));
             }
-            Effect::SessionOpened { namespace, number, session_id, epoch, ttl_ms } => {
+            Effect::SessionOpened { namespace, session_id, epoch, .. } => {
                 let key = SessionKey::of(namespace, session_id);
                 self.subscriptions.session_superseded(&key, *epoch, || encode_update(clock_ms, &effect));
-                self.heartbeats.opened(*number, namespace.account, *ttl_ms, Instant::now());
             }
             Effect::SessionEnded { namespace, number, session_id, .. } => {
                 let key = SessionKey::of(namespace, session_id);

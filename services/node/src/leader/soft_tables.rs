@@ -57,20 +57,27 @@ impl SoftTables {
         EntryContext { now_ms, wall_ms: wall_ms.saturating_add(now_ms.saturating_sub(entry_ms)), rules }
     }
 
-    /// Returns whether a command has to wait: for the epoch if it opens a session, which would be of before otherwise;
-    /// for the report of a session that it resumes, which would live on without one; and for a table that is complete.
+    /// Returns whether a command has to wait: for the epoch if it opens a session, which would be of before otherwise; or
+    /// for a table that is complete.
     pub(super) fn must_wait(&self, core: &ShardState, command: &LocksCommand) -> bool {
         let table = self.current(core);
         match command {
             LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, .. })) => {
-                let is_ready = |table: &SoftTable| !table.resumes_unreported(core, open);
-                SoftTable::is_of_tables(core, &open.namespace) && !table.is_some_and(is_ready)
+                SoftTable::is_of_tables(core, &open.namespace) && table.is_none()
             }
             command if SoftTable::is_for_tables(core, command) => {
                 !table.is_some_and(|table| table.is_ready_for(core, command))
             }
             _ => false,
         }
+    }
+
+    /// Returns the session of before that a command resumes, if its report is not there: its client has to make it.
+    pub(super) fn unreported_resume(&self, core: &ShardState, command: &LocksCommand) -> Option<SessionNumber> {
+        let LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, .. })) = command else {
+            return None;
+        };
+        self.current(core)?.unreported_resume(core, open)
     }
 
     /// Returns whether what is about the lock table of a namespace has to wait until that table is complete.
@@ -253,7 +260,7 @@ impl SoftTables {
     }
 }
 
-fn not_begun(clock_ms: u64) -> Reply {
+pub(super) fn not_begun(clock_ms: u64) -> Reply {
     Reply { outcome: Err(has_not_begun()), clock_ms, awaits: None }
 }
 

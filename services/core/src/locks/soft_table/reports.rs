@@ -51,14 +51,14 @@ impl SoftTable {
             .any(|(it, of_log)| !it.is_complete(of_log))
     }
 
-    /// Returns whether an opening resumes a session of before whose report is not there. It would live on without one.
-    pub fn resumes_unreported(&self, log: &ShardState, open: &OpenSession) -> bool {
-        let namespace = log.locks().filter(|_| open.resume).and_then(|log| log.find(&open.namespace).ok());
-        let namespace = namespace.filter(|namespace| namespace.durability == Durability::Session);
-        namespace.is_some_and(|namespace| {
-            let session = namespace.sessions.get(open.session_id.as_str());
-            session.is_some_and(|session| self.is_unreported(namespace, session.facts.number))
-        })
+    /// Returns the session of before that an opening resumes, if its report is not there. Such a resume is no sign of life.
+    pub fn unreported_resume(&self, log: &ShardState, open: &OpenSession) -> Option<SessionNumber> {
+        let namespace = log.locks().filter(|_| open.resume).and_then(|log| log.find(&open.namespace).ok())?;
+        if namespace.durability != Durability::Session {
+            return None;
+        }
+        let number = namespace.sessions.get(open.session_id.as_str())?.facts.number;
+        self.is_unreported(namespace, number).then_some(number)
     }
 
     /// Forgets what is not entered yet of a session that has ended in the log.
