@@ -11,7 +11,8 @@ use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Command, CommandError, EntryContext, LocksCommand, Page, Query, Reply, Response, Rules, Subscribe, Topic, codec,
+    Command, CommandError, EntryContext, LocksCommand, Page, Query, Reply, Response, Rules, Subscribe, TableCommand,
+    TableReport, Topic, codec,
 };
 use holdfast_proto::internal::{self, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
@@ -22,6 +23,8 @@ use tokio::sync::watch;
 use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
 
 const TERM: u64 = 1;
+/// The epoch of the leader that takes reports.
+pub(super) const NEXT_EPOCH: u64 = 1 << 30;
 /// The wall clock of every entry.
 pub(super) const WALL_MS: u64 = 1_700_000_000_000;
 
@@ -201,6 +204,38 @@ impl TestGateway {
             shards.serve(call)
         });
         (counted, asked)
+    }
+
+    /// Opens sessions as those of a lock table in memory from now on. While the flag is set, the leader is one of a later
+    /// epoch, which takes nothing of a session before its report; the report is kept.
+    pub(super) fn serve_as_leaders(&self, is_next: &Arc<AtomicBool>) -> Arc<Mutex<Vec<TableReport>>> {
+        let (running, is_next) = (self.shards.clone(), Arc::clone(is_next));
+        let reports = Arc::<Mutex<Vec<TableReport>>>::default();
+        let taken = Arc::clone(&reports);
+        self.node.on_call(move |call| {
+            let mut shards = running.lock();
+            let Some(call::Body::Command(bytes)) = &call.body else { return shards.serve(call) };
+            let Ok(Command::Locks(command)) = codec::decode(bytes) else { return shards.serve(call) };
+            let outcome = match command {
+                LocksCommand::Table(TableCommand::Report(report)) => {
+                    is_next.store(false, Ordering::SeqCst);
+                    taken.lock().push(report);
+                    Ok(Response::Done)
+                }
+                LocksCommand::Session(_) | LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_)
+                    if is_next.load(Ordering::SeqCst) =>
+                {
+                    Err(CommandError::Unreported { table_epoch: NEXT_EPOCH })
+                }
+                command => {
+                    let reply = shards.serve_table(call, &command, true);
+                    return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                }
+            };
+            let reply = Reply { outcome, clock_ms: shards.clock_ms.load(Ordering::SeqCst), awaits: None };
+            Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+        });
+        reports
     }
 
     fn count_calls(&self, counts: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {

@@ -37,6 +37,8 @@ mod namespaces_tests;
 #[cfg(test)]
 mod rate_limit_tests;
 #[cfg(test)]
+mod receipt_tests;
+#[cfg(test)]
 mod request_limit_tests;
 #[cfg(test)]
 mod session_tests;

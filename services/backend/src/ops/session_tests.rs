@@ -18,49 +18,58 @@ use super::tests::demo_tenant;
 use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender, test_lock};
 use crate::*;
 
-fn lock_named(request_id: &str) -> Lock {
+pub(super) fn lock_named(request_id: &str) -> Lock {
     test_lock::lock(request_id, &[request_id], Mode::Write)
 }
 
 /// A client and its connection.
-struct SessionClient {
+pub(super) struct SessionClient {
     sender: SessionSender,
     receiver: SessionReceiver,
     seq: u64,
 }
 
 impl SessionClient {
-    fn connect(world: &TestGateway, tenant: &AuthContext) -> Self {
-        let (sender, receiver) = world.service.connect(tenant.clone(), ConnectionOptions::default());
+    pub(super) fn connect(world: &TestGateway, tenant: &AuthContext) -> Self {
+        Self::connect_to(&world.service, tenant)
+    }
+
+    pub(super) fn connect_to(service: &Service, tenant: &AuthContext) -> Self {
+        let (sender, receiver) = service.connect(tenant.clone(), ConnectionOptions::default());
         Self { sender, receiver, seq: 0 }
     }
 
-    async fn send(&mut self, payload: ClientPayload) {
+    pub(super) async fn send(&mut self, payload: ClientPayload) {
         self.seq += 1;
         self.sender.send(ClientMessage { seq: self.seq, payload }).await.unwrap();
     }
 
-    async fn receive(&mut self) -> ServerMessage {
+    pub(super) async fn receive(&mut self) -> ServerMessage {
         match self.receiver.next().await {
             Outbound::Message(message) => message,
             Outbound::End(reason) => panic!("the connection ended: {reason:?}"),
         }
     }
 
-    /// Returns why the connection ended, after no other message than an error.
-    async fn ended(&mut self) -> CloseReason {
-        match self.receive().await {
-            ServerMessage::Error { .. } => {}
-            other => panic!("no end: {other:?}"),
-        }
+    /// Returns why the connection ended.
+    pub(super) async fn end(&mut self) -> CloseReason {
         match self.receiver.next().await {
             Outbound::End(reason) => reason,
             Outbound::Message(other) => panic!("no end: {other:?}"),
         }
     }
 
+    /// Returns why the connection ended, after no other message than an error.
+    pub(super) async fn ended(&mut self) -> CloseReason {
+        match self.receive().await {
+            ServerMessage::Error { .. } => {}
+            other => panic!("no end: {other:?}"),
+        }
+        self.end().await
+    }
+
     /// Opens or resumes a session. Returns its id, and whether it was resumed.
-    async fn open(&mut self, session_id: Option<String>) -> (String, bool) {
+    pub(super) async fn open(&mut self, session_id: Option<String>) -> (String, bool) {
         let (namespace, process_id, metadata) = ("demo".to_owned(), "p".to_owned(), Metadata::default());
         let (ttl_ms, keeps_table, transition_ms) = (30_000, true, 0);
         let open = Open { namespace, session_id, process_id, ttl_ms, metadata, keeps_table, transition_ms };
@@ -71,7 +80,7 @@ impl SessionClient {
         }
     }
 
-    async fn lock(&mut self, request_id: &str) {
+    pub(super) async fn lock(&mut self, request_id: &str) {
         self.send(ClientPayload::Lock(lock_named(request_id))).await;
     }
 

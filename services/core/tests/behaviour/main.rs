@@ -58,6 +58,7 @@ mod replay;
 mod session_commands;
 mod soft_forced;
 mod soft_grants;
+mod soft_receipts;
 mod soft_reports;
 mod soft_steps;
 mod soft_tables;

@@ -27,7 +27,7 @@ pub(crate) fn granted(lock: &str, token: FencingToken) -> ReportedRequest {
     }
 }
 
-fn waits(lock: &str, ticket: Option<u64>) -> ReportedWait {
+pub(crate) fn waits(lock: &str, ticket: Option<u64>) -> ReportedWait {
     ReportedWait {
         request_id: format!("request for {lock}"),
         holder: None,
@@ -63,7 +63,7 @@ pub(crate) fn reported(leader: &mut Leader, session: &SessionView, locks: &[(&st
 }
 
 /// The locks and tokens that sessions were told to have lost as copies.
-fn lost(leader: &mut Leader) -> Vec<(String, Path, FencingToken)> {
+pub(crate) fn lost(leader: &mut Leader) -> Vec<(String, Path, FencingToken)> {
     let lost = leader.table.take_effects().into_iter().filter_map(|effect| match effect {
         Effect::Revoked { session_id, path, fencing_token, reason: RevokedReason::Duplicate, .. } => {
             Some((session_id, path, fencing_token))

@@ -26,6 +26,8 @@ use crate::broken_shards::{KEY, MAX_WAIT, wait_led};
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// The time to live of the sessions. No test waits for its end.
 const TTL_MS: u64 = 60_000;
+/// That of the session whose end a test waits for: the shortest that there is.
+const SHORT_TTL_MS: u64 = 2_000;
 
 fn soft() -> NamespaceRef {
     NamespaceRef { account: AccountId(7), name: "soft".to_owned(), incarnation: Incarnation(1) }
@@ -121,6 +123,17 @@ fn token_of(outcome: Result<Response, CommandError>) -> FencingToken {
     }
 }
 
+/// The request by which a session holds the lock.
+fn granted(token: FencingToken) -> ReportedRequest {
+    ReportedRequest {
+        request_id: "r".to_owned(),
+        holder: None,
+        metadata: Metadata::new(),
+        claimed: 1,
+        claims: vec![ReportedHold { path: lock(), mode: Mode::Write, fencing_token: token }],
+    }
+}
+
 /// The id of the session that holds the lock.
 async fn holder(node: &Node) -> Option<String> {
     let Ok(Response::Lock(lock)) = query(node, Query::Lock { namespace: soft(), path: lock() }).await else {
@@ -212,14 +225,6 @@ async fn a_session_that_is_reported_to_the_next_leader_lives_on_with_its_lock() 
 
     let node = start(dir.path(), &secret).await;
     let later = open(&node, "se_2").await;
-    let hold = ReportedHold { path: lock(), mode: Mode::Write, fencing_token: token };
-    let granted = ReportedRequest {
-        request_id: "r".to_owned(),
-        holder: None,
-        metadata: Metadata::new(),
-        claimed: 1,
-        claims: vec![hold],
-    };
     let report = TableReport {
         namespace: soft(),
         session: earlier.number,
@@ -227,7 +232,7 @@ async fn a_session_that_is_reported_to_the_next_leader_lives_on_with_its_lock() 
         table_epoch: table_state(&node).await.epoch,
         part: 1,
         parts: 1,
-        granted: vec![granted],
+        granted: vec![granted(token)],
         pending: Vec::new(),
     };
     let waiting = send(&node, &later, 1, acquire());
@@ -262,7 +267,8 @@ async fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended(
     let unreported = CommandError::Unreported { table_epoch: state.epoch };
     assert_eq!(send(&node, &earlier, 2, acquire()).await, Err(unreported.clone()), "a report comes first");
     let resumed = apply(&node, opening("se_1", true)).await;
-    assert!(matches!(resumed, Err(CommandError::Busy(_))), "it would live on without a report: {resumed:?}");
+    assert!(matches!(resumed, Ok(Response::TableSessionOpened { resumed: true, .. })), "{resumed:?}");
+    assert!(!table_state(&node).await.is_ready(), "its client has not shown what it holds");
     assert_eq!(keep_alive(&node, &earlier).await, KeepAliveOutcome::Rejected(unreported));
 
     let waiting = send(&node, &later, 2, acquire());
@@ -272,6 +278,77 @@ async fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended(
     };
     let (granted, ()) = tokio::join!(waiting, closing);
     assert!(token_of(granted) > token, "a call that waits for the table is done when it is complete");
+    assert!(table_state(&node).await.is_ready());
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_without_a_gateway_is_reported_by_the_connection_that_resumes_it() {
+    let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
+    let node = start(dir.path(), &secret).await;
+    open_namespace(&node).await;
+    let earlier = open(&node, "se_1").await;
+    let token = token_of(send(&node, &earlier, 1, acquire()).await);
+    node.stop().await;
+
+    let node = start(dir.path(), &secret).await;
+    open(&node, "se_2").await;
+    let resumed = match apply(&node, opening("se_1", true)).await {
+        Ok(Response::TableSessionOpened { session, resumed: true, .. }) => session,
+        other => panic!("not resumed: {other:?}"),
+    };
+    let table_epoch = table_state(&node).await.epoch;
+    let report = |session: &SessionView| TableReport {
+        namespace: soft(),
+        session: session.number,
+        connection_epoch: session.epoch,
+        table_epoch,
+        part: 1,
+        parts: 1,
+        granted: vec![granted(token)],
+        pending: Vec::new(),
+    };
+    let unreported = CommandError::Unreported { table_epoch };
+    assert_eq!(keep_alive(&node, &resumed).await, KeepAliveOutcome::Rejected(unreported));
+    let late = apply(&node, LocksCommand::Table(TableCommand::Report(report(&earlier)))).await;
+    assert_eq!(late, Err(CommandError::Superseded { epoch: resumed.epoch }), "of the gateway that it had");
+    let reported = apply(&node, LocksCommand::Table(TableCommand::Report(report(&resumed)))).await;
+    assert_eq!(reported, Ok(Response::Done));
+    assert!(table_state(&node).await.is_ready());
+    assert_eq!(holder(&node).await.as_deref(), Some("se_1"));
+    assert!(matches!(keep_alive(&node, &resumed).await, KeepAliveOutcome::Recorded { .. }));
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_resumes_again_and_again_without_a_report_does_not_live_on() {
+    let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
+    let node = start(dir.path(), &secret).await;
+    open_namespace(&node).await;
+    let LocksCommand::Table(TableCommand::OpenSession(mut short)) = opening("se_1", false) else {
+        panic!("not an opening")
+    };
+    short.open.ttl_ms = SHORT_TTL_MS;
+    let opened = apply(&node, LocksCommand::Table(TableCommand::OpenSession(short.clone()))).await;
+    assert!(matches!(opened, Ok(Response::TableSessionOpened { .. })), "{opened:?}");
+    node.stop().await;
+
+    let node = start(dir.path(), &secret).await;
+    open(&node, "se_2").await;
+    short.open.resume = true;
+    let mut number: u8 = 100;
+    let ended = async {
+        loop {
+            number = number.wrapping_add(1);
+            short.open.request_id = RequestId([number; 16]);
+            match apply(&node, LocksCommand::Table(TableCommand::OpenSession(short.clone()))).await {
+                Ok(Response::TableSessionOpened { resumed: true, .. }) | Err(CommandError::Busy(_)) => {}
+                ended => return ended,
+            }
+        }
+    };
+    let ended = timeout(MAX_WAIT, ended).await.expect("it ends");
+    assert!(matches!(ended, Err(CommandError::SessionNotFound(_))), "{ended:?}");
     assert!(table_state(&node).await.is_ready());
     node.stop().await;
 }

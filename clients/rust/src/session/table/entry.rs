@@ -194,6 +194,10 @@ pub(super) struct Entry {
     pub(super) tokens: Arc<BTreeMap<Path, u64>>,
     /// The token of the newest claims.
     pub(super) token: u64,
+    /// Proves the grant to another gateway; empty where the service needs no proof.
+    pub(super) receipt: Vec<u8>,
+    /// The last place in the queue, and what proves it.
+    pub(super) place: Option<(u64, Vec<u8>)>,
     /// The members of a pool that were granted.
     pub(super) members: Arc<[String]>,
     /// Why it waited for its lock again, of a request that gave it up.
@@ -250,6 +254,8 @@ impl Entry {
             was_said: false,
             tokens: Arc::default(),
             token: 0,
+            receipt: Vec::new(),
+            place: None,
             members: Arc::default(),
             woken: None,
             is_unheard: false,

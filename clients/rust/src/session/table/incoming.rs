@@ -29,7 +29,10 @@ impl RequestTable {
                     v1::Woken::Elapsed => Some(Woken::Elapsed),
                     v1::Woken::Unspecified => None,
                 };
-                self.on_acquired(no, state.fencing_token.unwrap_or_default(), state.members, woken)
+                let token = state.fencing_token.unwrap_or_default();
+                let effects = self.on_acquired(no, token, state.members, woken);
+                self.keep_receipt(no, token, state.receipt);
+                effects
             }
             // It was said already.
             Value::Awaiting => Vec::new(),
@@ -58,6 +61,9 @@ impl RequestTable {
         effects.extend(entry.waiters.iter().map(told));
         if entry.request.persistent {
             entry.waiters.clear();
+        }
+        if let Some(ticket) = state.ticket {
+            entry.place = Some((ticket, state.receipt));
         }
         if !matches!(entry.phase, Phase::Awaiting(_)) {
             entry.phase = Phase::Waiting(standing);

@@ -450,3 +450,32 @@ fn the_least_time_of_a_hold_is_sent_with_each_repeat_of_its_request() {
     let pending = table.lock_info().remove(0).pending.remove(0).message;
     assert_eq!(pending, Some(client::pending::Message::Lock(first)));
 }
+
+#[test]
+fn receipts_of_what_is_held_and_of_places_are_shown() {
+    let mut table = RequestTable::default();
+    for (path, waiter) in [("a", 1), ("b", 2), ("c", 3), ("d", 4)] {
+        table.request(request("t", path, Mode::Write), waiter).unwrap();
+    }
+    sent(&mut table);
+    let proven = |id: &str, token, receipt| server::State { receipt: vec![receipt; 20], ..acquired(id, token) };
+    table.on_state(proven("r1", 7, 1));
+    table.on_state(proven("r2", 8, 2));
+    let place = |ticket| {
+        let receipt = if ticket.is_some() { vec![3; 20] } else { Vec::new() };
+        server::State { ticket, receipt, ..state("r3", server::state::Value::Enqueued, None) }
+    };
+    table.on_state(place(Some(9)));
+    // The next leader has given it no place yet.
+    table.on_state(place(None));
+    table.release(2, None);
+    let info = table.lock_info().remove(0);
+    let [shown] = info.granted.as_slice() else { panic!("not one: {:?}", info.granted) };
+    assert_eq!((shown.request_id.as_str(), shown.holder.as_deref()), ("r1", Some("t")));
+    assert_eq!((shown.resources[0].fencing_token, &shown.receipt), (7, &vec![1; 20]));
+    let places: Vec<_> = info.pending.iter().map(|pending| (pending.ticket, pending.receipt.len())).collect();
+    assert_eq!(places, [(None, 0), (Some(9), 20), (None, 0)], "of the release, the wait and the request");
+    table.on_revoked(&"a".into(), Some(7), &LossReason::Duplicate(None));
+    let info = table.lock_info().remove(0);
+    assert!(info.held.is_empty(), "what its receipt is about counts no more");
+}
