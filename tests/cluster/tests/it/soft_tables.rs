@@ -10,7 +10,7 @@ use holdfast_client::{Client, Guard};
 use holdfast_testkit::{Cluster, RestClient, Setup, eventually_within, run_dev, wait_before_retry};
 use serde_json::{Value, json};
 
-use crate::waiting_acquires::lose_leader;
+use crate::waiting_acquires::{lose_leader, wait_for_another_leader};
 
 const NAMESPACE: &str = "soft";
 const CONTENDERS: usize = 4;
@@ -180,4 +180,62 @@ async fn who_holds_and_who_waits_outlive_their_leaders() {
     let (next, waiter) = waiting.await.expect("it is granted");
     assert!(next > token);
     assert_eq!((holder.end_reason(), waiter.end_reason()), (None, None));
+}
+
+/// Nobody is left who knows what the sessions have, but their clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_and_who_waits_outlive_their_leader_and_their_gateway_together() {
+    let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
+    let tenant = cluster.create_tenant("soft", &[]).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    api.json("POST /v1/namespaces", json!({"name": NAMESPACE, "durability": "SESSION"})).await.ok();
+    let shard = cluster.locks_shard(&tenant, NAMESPACE);
+    // All their connections are at the first gateway.
+    cluster.gateways[1].kill().await;
+    let urls = [0, 1].map(|gateway| format!("http://{}", cluster.gateway_address(gateway)));
+    let mut sessions = Vec::new();
+    for _ in 0..2 {
+        let builder = Client::builder().gateway(&urls[0]).gateway(&urls[1]).api_key(&tenant.key).prefer_leader(false);
+        let client = builder.build().expect("it is a client");
+        sessions.push(client.session(NAMESPACE).ttl(LONG_TTL).open().await.expect("it is opened"));
+    }
+    let (waiter, holder) = (sessions.pop().expect("two"), sessions.pop().expect("two"));
+    let guard = holder.mutex("one").lock_timeout(RECOVERY_TIMEOUT).await.expect("it is free");
+    let (token, other) = (guard.fencing_token(), holder.mutex("two").lock_timeout(RECOVERY_TIMEOUT).await);
+    let other = other.expect("it is free");
+    let waiting = tokio::spawn(async move {
+        let next = waiter.mutex("one").lock_timeout(4 * RECOVERY_TIMEOUT).await.expect("it is granted in the end");
+        (next.fencing_token(), waiter)
+    });
+    cluster.gateways[1].start();
+    cluster.wait_ready().await;
+    let api = cluster.rest_client(1, &tenant.key);
+    let waits = format!("GET /v1/namespaces/{NAMESPACE}/waits");
+    eventually_within(RECOVERY_TIMEOUT, "one waits", async || {
+        let waits = api.call(&waits).await.ok();
+        if waits["waits"].as_array().is_some_and(|waits| waits.len() == 1) { Ok(()) } else { Err(waits.to_string()) }
+    })
+    .await;
+
+    let (leader, _, term) = cluster.wait_leader(&shard).await;
+    let (gateways, nodes) = (&mut cluster.gateways, &mut cluster.nodes);
+    tokio::join!(gateways[0].kill(), nodes[leader].kill());
+    wait_for_another_leader(&cluster, &shard, (leader, term)).await;
+    eventually_within(RECOVERY_TIMEOUT, "its table is complete", async || {
+        let table = table_state(&api).await;
+        if table["state"] == "READY" { Ok(()) } else { Err(table.to_string()) }
+    })
+    .await;
+    assert!(!guard.is_lost() && !other.is_lost() && !waiting.is_finished());
+    let held = api.call(&format!("GET /v1/namespaces/{NAMESPACE}/locks/one")).await.ok();
+    assert_eq!(held["write_lock_holder"]["fencing_token"].as_u64(), Some(token), "{held}");
+    // Who comes now is behind the one that waited before.
+    let client = Client::new(&urls[1], &tenant.key).expect("it is a client");
+    let late = client.session(NAMESPACE).ttl(LONG_TTL).open().await.expect("it is opened");
+    assert!(late.mutex("two").try_lock().await.is_err(), "it is held");
+    guard.release().await.expect("it has it");
+    let (next, waiter) = waiting.await.expect("it is granted");
+    assert!(next > token);
+    assert_eq!((holder.end_reason(), waiter.end_reason()), (None, None));
+    other.release().await.expect("it has it");
 }

@@ -83,6 +83,17 @@ async fn grant_in_order(api: &RestClient, waiters: Vec<JoinHandle<u64>>) {
     }
 }
 
+/// Waits until another node leads a shard, in a later term.
+pub(crate) async fn wait_for_another_leader(cluster: &Cluster, shard: &str, (leader, term): (usize, u64)) {
+    eventually("another leads", async || {
+        let looks = join_all((0..3).filter(|node| *node != leader).map(|node| cluster.status(node, false))).await;
+        let replicas = looks.into_iter().flatten().flat_map(|status| status.replicas);
+        let led = replicas.filter(|replica| replica.shard == shard && replica.leader == replica.replica);
+        if led.into_iter().any(|replica| replica.term > term) { Ok(()) } else { Err("nobody yet".to_owned()) }
+    })
+    .await;
+}
+
 /// Kills or pauses the leader of a shard until another one leads.
 pub(crate) async fn lose_leader(cluster: &mut Cluster, shard: &str, is_killed: bool) {
     let (leader, _, term) = cluster.wait_leader(shard).await;
@@ -91,13 +102,7 @@ pub(crate) async fn lose_leader(cluster: &mut Cluster, shard: &str, is_killed: b
     } else {
         cluster.nodes[leader].pause()
     }
-    eventually("another leads", async || {
-        let looks = join_all((0..3).filter(|node| *node != leader).map(|node| cluster.status(node, false))).await;
-        let replicas = looks.into_iter().flatten().flat_map(|status| status.replicas);
-        let led = replicas.filter(|replica| replica.shard == shard && replica.leader == replica.replica);
-        if led.into_iter().any(|replica| replica.term > term) { Ok(()) } else { Err("nobody yet".to_owned()) }
-    })
-    .await;
+    wait_for_another_leader(cluster, shard, (leader, term)).await;
     if is_killed {
         cluster.nodes[leader].start()
     } else {
