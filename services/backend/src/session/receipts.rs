@@ -21,7 +21,7 @@ use super::connection::SessionConnection;
 use super::message_bytes::{granted_bytes, hold_bytes, lock_bytes};
 use super::protocol;
 use super::request_table::RequestState;
-use super::shown::{Shown, asked_claims};
+use super::shown::{ShownRequest, asked_claims};
 
 /// Bytes of all holds and granted requests of a list.
 const MAX_LIST_BYTES: usize = 32 * 1_024 * 1_024;
@@ -36,7 +36,7 @@ pub(super) struct ShownList {
     /// The number of the last part that was taken.
     part: u32,
     /// Granted requests whose receipts are good.
-    granted: Vec<Shown>,
+    granted: Vec<ShownRequest>,
     /// Places whose receipts are good, by request id.
     places: HashMap<String, WaitId>,
     /// Bytes of holds and granted requests.
@@ -139,7 +139,7 @@ impl SessionConnection<'_> {
     }
 
     fn take_granted(&mut self, granted: &GrantedLock) {
-        let shown = Shown::of(granted);
+        let shown = ShownRequest::of(granted);
         let of = self.receipted(&granted.request_id, granted.holder.as_deref(), (shown.claims(), None));
         match self.check_receipt(&granted.receipt, &of) {
             Ok(()) => self.shown.granted.push(shown),

@@ -11,13 +11,13 @@ use super::request_table::{RequestState, RequestTable};
 
 /// A granted request whose receipt is good.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ShownRequest {
     lock: Arc<Lock>,
     /// In order of path.
     claims: BTreeMap<Vec<String>, (Mode, FencingToken)>,
 }
 
-impl Shown {
+impl ShownRequest {
     /// Takes a request from a list. A path that it names twice counts once: no receipt says so of it.
     pub(super) fn of(granted: &GrantedLock) -> Self {
         let claims = granted.resources.iter().map(|held| (held.path.0.clone(), (held.mode, held.fencing_token)));
@@ -72,7 +72,7 @@ impl RequestTable {
     }
 
     /// Enters a request that was shown, for as much of it as the client lists as held. The rest of it is lost.
-    pub(super) fn enter_shown(&mut self, shown: &Shown) {
+    pub(super) fn enter_shown(&mut self, shown: &ShownRequest) {
         let mut lost = Vec::new();
         for (path, (mode, token)) in &shown.claims {
             let hold = self.holds.get_mut(path).and_then(|holds| holds.get_mut(token));
@@ -117,8 +117,8 @@ mod tests {
         ReportedHold { path: Path::flat(path), mode, fencing_token }
     }
 
-    fn shown(request_id: &str, holder: Option<&str>, resources: &[ReportedHold]) -> Shown {
-        Shown::of(&GrantedLock {
+    fn shown(request_id: &str, holder: Option<&str>, resources: &[ReportedHold]) -> ShownRequest {
+        ShownRequest::of(&GrantedLock {
             request_id: request_id.to_owned(),
             holder: holder.map(str::to_owned),
             resources: resources.to_vec(),
