@@ -12,7 +12,7 @@ pub struct Receipt([u8; RECEIPT_BYTES]);
 
 /// The text or the bytes are no receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a receipt has {RECEIPT_BYTES} bytes, or twice as many hex digits")]
+#[error("a receipt has 20 bytes, or 40 hex digits")]
 pub struct MalformedReceipt;
 
 impl Receipt {

@@ -337,7 +337,8 @@ mod tests {
         };
         let ClientPayload::Invalid(sent) = decoded(Said::Take(take())).unwrap() else { panic!("not invalid") };
         assert_eq!((sent.request_id.as_str(), sent.error.ids[0].1.as_str()), ("a", "member"));
-        let pending = vec![client::Pending { message: Some(client::pending::Message::Take(take())) }];
+        let pending =
+            vec![client::Pending { message: Some(client::pending::Message::Take(take())), ..Default::default() }];
         let info = decoded(Said::LockInfo(client::LockInfo { pending, ..Default::default() })).unwrap();
         let ClientPayload::LockInfo(info) = info else { panic!("not a lock info") };
         assert_eq!(info.pending, [session_message::Pending::Invalid(sent)]);
@@ -351,7 +352,7 @@ mod tests {
         assert!(decoded(Said::LockInfo(client::LockInfo { held, ..Default::default() })).is_err());
         let things = vec![client::Thing { kind: "latch".into(), path: vec!["x".into()], ..Default::default() }];
         assert!(decoded(Said::LockInfo(client::LockInfo { things, ..Default::default() })).is_err());
-        let pending = vec![client::Pending { message: None }];
+        let pending = vec![client::Pending { message: None, ..Default::default() }];
         assert!(decoded(Said::LockInfo(client::LockInfo { pending, ..Default::default() })).is_err());
     }
 }

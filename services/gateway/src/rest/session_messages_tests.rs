@@ -1,6 +1,6 @@
 use holdfast_api::Code;
-use holdfast_api::session_message::EndReason;
-use holdfast_types::{Durability, Kind, RevokedReason, SessionEnd, Wanted};
+use holdfast_api::session_message::{EndReason, Place};
+use holdfast_types::{Durability, Kind, Receipt, RevokedReason, SessionEnd, WaitId, Wanted};
 use serde_json::{Value, json};
 
 use super::*;

@@ -260,7 +260,7 @@ impl SoftTables {
     }
 }
 
-pub(super) fn not_begun(clock_ms: u64) -> Reply {
+fn not_begun(clock_ms: u64) -> Reply {
     Reply { outcome: Err(has_not_begun()), clock_ms, awaits: None }
 }
 

@@ -185,7 +185,10 @@ impl RequestTable {
                 Some(generation) => things.push(entry.to_thing(*no, generation)),
                 None => {
                     entry.said += 1;
-                    pending.push(client::Pending { message: Some(Unanswered::Arrive(entry.to_message(*no))) });
+                    pending.push(client::Pending {
+                        message: Some(Unanswered::Arrive(entry.to_message(*no))),
+                        ..Default::default()
+                    });
                 }
             }
             if entry.phase == Phase::Leaving {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_api::session_message::{
-    ClientMessage, ClientPayload, EndReason, Lock, LockInfo, Open, Pending, Release, ServerMessage,
+    ClientMessage, ClientPayload, EndReason, GrantedLock, Lock, LockInfo, Open, Pending, Place, Release, ServerMessage,
 };
 use holdfast_api::{Code, Resource};
 use holdfast_backend::CallContext;
 use holdfast_backend::session::{ConnectionOptions, Outbound, SessionReceiver, SessionSender};
-use holdfast_core::{Claim, FencingToken, Metadata, Path, ReportedHold, Revision, RevokedReason};
+use holdfast_core::{Claim, FencingToken, Metadata, Path, Receipt, ReportedHold, Revision, RevokedReason};
 use tokio::time::{sleep, timeout};
 
 use super::stream_gateway::StreamGateway;
@@ -54,6 +54,10 @@ struct Request {
     only_try: bool,
     asked_at: Duration,
     state: RequestState,
+    /// All that it was granted, with its receipt.
+    granted: Option<GrantedLock>,
+    /// Its last place, with the receipt of that.
+    place: Option<Place>,
 }
 
 /// The terms of a session.
@@ -186,7 +190,10 @@ impl SoftSession {
         let mut info = LockInfo::default();
         for (request_id, request) in &self.requests {
             match request.state {
-                RequestState::Waits => info.pending.push(Pending::Lock(request.message(request_id))),
+                RequestState::Waits => {
+                    info.pending.push(Pending::Lock(request.message(request_id)));
+                    info.places.extend(request.place.map(|place| (request_id.clone(), place)));
+                }
                 RequestState::Ends => info.pending.push(Pending::Release(release_of(request_id))),
                 RequestState::Holds(fencing_token) => {
                     let holds = request.claims.iter().map(|claim| ReportedHold {
@@ -195,6 +202,7 @@ impl SoftSession {
                         fencing_token,
                     });
                     info.held.extend(holds);
+                    info.granted.extend(request.granted.clone());
                 }
             }
         }
@@ -235,7 +243,8 @@ impl SoftSession {
     pub(super) async fn lock(&mut self, claims: Vec<Claim>, only_try: bool) -> String {
         self.asked += 1;
         let request_id = format!("r{}", self.asked);
-        let request = Request { claims, only_try, asked_at: time(), state: RequestState::Waits };
+        let (state, granted, place) = (RequestState::Waits, None, None);
+        let request = Request { claims, only_try, asked_at: time(), state, granted, place };
         let message = request.message(&request_id);
         self.requests.insert(request_id.clone(), request);
         self.send(ClientPayload::Lock(message)).await;
@@ -296,7 +305,14 @@ impl SoftSession {
 
     async fn on_message(&mut self, message: ServerMessage) {
         match message {
-            ServerMessage::Acquired { request_id, fencing_token, .. } => self.take(&request_id, fencing_token),
+            ServerMessage::Acquired { request_id, fencing_token, receipt, .. } => {
+                self.take(&request_id, fencing_token, receipt);
+            }
+            ServerMessage::Enqueued { request_id, place: Some(place), .. } => {
+                if let Some(request) = self.requests.get_mut(&request_id) {
+                    request.place = Some(place);
+                }
+            }
             ServerMessage::Refused { request_id, .. } => {
                 if self.holds(&request_id) {
                     self.violated(&format!("{request_id} holds its locks and is refused"));
@@ -345,7 +361,7 @@ impl SoftSession {
     }
 
     /// Takes a grant, unless the client counts on its session no more, or has given the request up.
-    fn take(&mut self, request_id: &str, token: FencingToken) {
+    fn take(&mut self, request_id: &str, token: FencingToken, receipt: Option<Receipt>) {
         if !self.check_life() {
             return;
         }
@@ -359,6 +375,7 @@ impl SoftSession {
             }
             RequestState::Waits => {
                 request.state = RequestState::Holds(token);
+                request.granted = receipt.map(|receipt| request.shown(request_id, token, receipt));
                 let grant = Grant { session, request_id, claims: &request.claims, token, asked_at: request.asked_at };
                 let found = self.world.claims.take(&grant, time());
                 self.world.record(format!("{} of {session} takes {:?} with {token}", self.process, request.claims));
@@ -467,6 +484,12 @@ impl Link {
 }
 
 impl Request {
+    fn shown(&self, request_id: &str, fencing_token: FencingToken, receipt: Receipt) -> GrantedLock {
+        let hold = |claim: &Claim| ReportedHold { path: claim.path.clone(), mode: claim.mode, fencing_token };
+        let resources = self.claims.iter().map(hold).collect();
+        GrantedLock { request_id: request_id.to_owned(), holder: None, resources, receipt }
+    }
+
     fn message(&self, request_id: &str) -> Lock {
         let resource = |claim: &Claim| Resource { path: claim.path.0.clone(), mode: claim.mode };
         Lock {

@@ -69,7 +69,7 @@ pub(super) fn told_by(asked: &ClientPayload, message: &ServerMessage) -> Option<
         (ClientPayload::Await(_), ServerMessage::Acquired { woken: None, .. }) => None,
         (
             ClientPayload::Lock(_) | ClientPayload::AcquirePermits(_) | ClientPayload::Await(_),
-            ServerMessage::Acquired { request_id, fencing_token, members, woken },
+            ServerMessage::Acquired { request_id, fencing_token, members, woken, .. },
         ) if is_own(request_id) => {
             Some(Told::Acquired { token: *fencing_token, members: members.clone(), woken: *woken })
         }
