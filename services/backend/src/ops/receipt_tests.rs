@@ -76,7 +76,7 @@ impl Lost {
         client.send(ClientPayload::LockInfo(info)).await;
         let lost = client.receive().await;
         assert!(matches!(lost, ServerMessage::Revoked { .. }), "the client hears of it: {lost:?}");
-        match client.end().await {
+        match client.ended().await {
             CloseReason::Failed(error) => {
                 assert!(error.code == Code::Unavailable && error.detail.contains(says), "{error:?}");
             }
@@ -188,7 +188,7 @@ async fn a_receipt_of_another_session_is_no_proof() {
     client.send(ClientPayload::LockInfo(LockInfo { held, granted, ..LockInfo::default() })).await;
     let told = client.receive().await;
     assert!(matches!(&told, ServerMessage::Revoked { path, .. } if path == &["b".to_owned()]), "{told:?}");
-    assert!(matches!(client.end().await, CloseReason::Failed(_)));
+    assert!(matches!(client.ended().await, CloseReason::Failed(_)));
     assert!(lost.reports.lock().is_empty());
 }
 

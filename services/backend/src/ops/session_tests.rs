@@ -51,21 +51,16 @@ impl SessionClient {
         }
     }
 
-    /// Returns why the connection ended.
-    pub(super) async fn end(&mut self) -> CloseReason {
-        match self.receiver.next().await {
-            Outbound::End(reason) => reason,
-            Outbound::Message(other) => panic!("no end: {other:?}"),
-        }
-    }
-
     /// Returns why the connection ended, after no other message than an error.
     pub(super) async fn ended(&mut self) -> CloseReason {
         match self.receive().await {
             ServerMessage::Error { .. } => {}
             other => panic!("no end: {other:?}"),
         }
-        self.end().await
+        match self.receiver.next().await {
+            Outbound::End(reason) => reason,
+            Outbound::Message(other) => panic!("no end: {other:?}"),
+        }
     }
 
     /// Opens or resumes a session. Returns its id, and whether it was resumed.
