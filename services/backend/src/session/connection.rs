@@ -188,9 +188,10 @@ impl<'a> SessionConnection<'a> {
 
     async fn next_event(&mut self) -> ConnectionEvent {
         let can_queue = self.can_queue();
+        let follows = self.report.is_none() && self.owes_report.is_none();
         tokio::select! {
             biased;
-            update = self.subscription.next(), if self.report.is_none() && self.owes_report.is_none() => ConnectionEvent::Subscription(update),
+            update = self.subscription.next(), if follows => ConnectionEvent::Subscription(update),
             reply = await_report(&mut self.report) => ConnectionEvent::Reported(reply),
             reply = await_reply(&mut self.in_flight) => ConnectionEvent::Reply(reply),
             (owed, reply) = self.keep_alive.next() => ConnectionEvent::KeepAlive(owed, reply),
