@@ -49,8 +49,8 @@ impl SigningKeys {
         Receipt::new(period, self.receipt_code(of, period))
     }
 
-    /// Checks that this cluster gave the receipt for that request, in whichever period. Clocks of gateways may differ by
-    /// one.
+    /// Checks that this cluster gave the receipt for that request, in whichever period. Clocks of gateways may differ
+    /// by one.
     ///
     /// # Errors
     /// When it did not.

@@ -206,8 +206,8 @@ impl TestGateway {
         (counted, asked)
     }
 
-    /// Opens sessions as those of a lock table in memory from now on. While the flag is set, the leader is one of a later
-    /// epoch, which takes nothing of a session before its report; the report is kept.
+    /// Opens sessions as those of a lock table in memory from now on. While the flag is set, the leader is one of a
+    /// later epoch, which takes nothing of a session before its report; the report is kept.
     pub(super) fn serve_as_leaders(&self, is_next: &Arc<AtomicBool>) -> Arc<Mutex<Vec<TableReport>>> {
         let (running, is_next) = (self.shards.clone(), Arc::clone(is_next));
         let reports = Arc::<Mutex<Vec<TableReport>>>::default();

@@ -1,9 +1,9 @@
 //! Receipts: the client of a session whose lock table is in the leader's memory gets one for each grant and each place.
 //! With them, a resumed client reports its session itself where no gateway has.
 //!
-//! A list is taken as a whole. If a hold of it has no good receipt, nothing of it is reported: the leader would give that
-//! hold to another session while the client still counts on it. The client is told that the hold is lost, and resumes
-//! again with the others.
+//! A list is taken as a whole. If a hold of it has no good receipt, nothing of it is reported: the leader would give
+//! that hold to another session while the client still counts on it. The client is told that the hold is lost, and
+//! resumes again with the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -198,8 +198,8 @@ impl SessionConnection<'_> {
         Ok(CloseReason::Failed(ApiError::new(Code::Unavailable, detail)))
     }
 
-    /// Lets the pending requests for locks wait without a place, so that they are reported: each once, if it may be asked
-    /// for. The others are sent after the report.
+    /// Lets the pending requests for locks wait without a place, so that they are reported: each once, if it may be
+    /// asked for. The others are sent after the report.
     fn place_pending(&mut self) {
         let limits = match self.tenant() {
             Ok(tenant) => validate::limits_for_existing(tenant.limits()),

@@ -57,8 +57,8 @@ impl SoftTables {
         EntryContext { now_ms, wall_ms: wall_ms.saturating_add(now_ms.saturating_sub(entry_ms)), rules }
     }
 
-    /// Returns whether a command has to wait: for the epoch if it opens a session, which would be of before otherwise; or
-    /// for a table that is complete.
+    /// Returns whether a command has to wait: for the epoch if it opens a session, which would be of before otherwise;
+    /// or for a table that is complete.
     pub(super) fn must_wait(&self, core: &ShardState, command: &LocksCommand) -> bool {
         let table = self.current(core);
         match command {

@@ -51,7 +51,8 @@ impl SoftTable {
             .any(|(it, of_log)| !it.is_complete(of_log))
     }
 
-    /// Returns the session of before that an opening resumes, if its report is not there. Such a resume is no sign of life.
+    /// Returns the session of before that an opening resumes, if its report is not there. Such a resume is no sign of
+    /// life.
     pub fn unreported_resume(&self, log: &ShardState, open: &OpenSession) -> Option<SessionNumber> {
         let namespace = log.locks().filter(|_| open.resume).and_then(|log| log.find(&open.namespace).ok())?;
         if namespace.durability != Durability::Session {
