@@ -9,7 +9,7 @@ use crate::soft_reports::{granted, lost, report, reported, take, waits};
 use crate::soft_tables::{open, table_session};
 
 /// Resumes a session of before whose gateway is lost. Returns it as its next connection sees it.
-fn resume(leader: &mut Leader, id: &str, call: u8) -> SessionView {
+fn resume(leader: &mut Leader, id: &str, call: u64) -> SessionView {
     let mut resume = table_session(id, call, 0);
     resume.open.resume = true;
     let (resumed, _) = open(&mut leader.log, resume.clone());
@@ -19,7 +19,7 @@ fn resume(leader: &mut Leader, id: &str, call: u8) -> SessionView {
 }
 
 /// Shows these locks on the connection that resumed the session.
-fn show(leader: &mut Leader, id: &str, call: u8, locks: &[(&str, FencingToken)]) -> SessionView {
+fn show(leader: &mut Leader, id: &str, call: u64, locks: &[(&str, FencingToken)]) -> SessionView {
     let resumed = resume(leader, id, call);
     reported(leader, &resumed, locks);
     resumed
