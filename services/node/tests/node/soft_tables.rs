@@ -266,10 +266,10 @@ async fn the_next_leader_grants_nothing_until_all_sessions_of_before_have_ended(
     assert!(matches!(busy, Err(CommandError::Busy(_))), "the other one may hold it: {busy:?}");
     let unreported = CommandError::Unreported { table_epoch: state.epoch };
     assert_eq!(send(&node, &earlier, 2, acquire()).await, Err(unreported.clone()), "a report comes first");
+    assert_eq!(keep_alive(&node, &earlier).await, KeepAliveOutcome::Rejected(unreported));
     let resumed = apply(&node, opening("se_1", true)).await;
     assert!(matches!(resumed, Ok(Response::TableSessionOpened { resumed: true, .. })), "{resumed:?}");
     assert!(!table_state(&node).await.is_ready(), "its client has not shown what it holds");
-    assert_eq!(keep_alive(&node, &earlier).await, KeepAliveOutcome::Rejected(unreported));
 
     let waiting = send(&node, &later, 2, acquire());
     let closing = async {

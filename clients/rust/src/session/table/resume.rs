@@ -33,8 +33,8 @@ impl RequestTable {
         let mut granted = Vec::new();
         for (no, entry) in &mut self.entries {
             things.extend(entry.held_permits(*no));
-            granted.extend(entry.shown(*no));
-            let (ticket, receipt) = entry.shown_place();
+            granted.extend(entry.to_granted_message(*no));
+            let (ticket, receipt) = entry.known_place();
             let message = match (&entry.phase, &entry.request.permits) {
                 (Phase::Held, _) => continue,
                 (Phase::Awaiting(terms), _) => Unanswered::Await(entry.to_await_message(*no, terms)),
@@ -107,7 +107,7 @@ impl RequestTable {
 
 impl Entry {
     /// Returns the granted request with its receipt, if it has one. What of it was lost is not in the list of holds.
-    fn shown(&self, no: RequestNo) -> Option<client::Granted> {
+    fn to_granted_message(&self, no: RequestNo) -> Option<client::Granted> {
         if !matches!(self.phase, Phase::Held) || self.receipt.is_empty() {
             return None;
         }
@@ -125,7 +125,7 @@ impl Entry {
     }
 
     /// Returns the place of a waiting request, and what proves it.
-    fn shown_place(&self) -> (Option<u64>, Vec<u8>) {
+    fn known_place(&self) -> (Option<u64>, Vec<u8>) {
         match (&self.phase, &self.place) {
             (Phase::Requested | Phase::Waiting(_), Some((ticket, receipt))) => (Some(*ticket), receipt.clone()),
             _ => (None, Vec::new()),
