@@ -108,7 +108,7 @@ async fn what_a_client_shows_is_reported_with_the_same_tokens() {
     let info = LockInfo { held: lost.holds(), granted: lost.granted.clone(), ..LockInfo::default() };
     client.send(ClientPayload::LockInfo(info)).await;
     let report = lost.report(&mut client).await;
-    assert_eq!((report.table_epoch, report.connection_epoch), (NEXT_EPOCH, 2));
+    assert_eq!((report.table_epoch, report.part, report.parts), (NEXT_EPOCH, 1, 1));
     let mut reported: Vec<_> = report.granted.iter().map(|it| (it.request_id.clone(), it.claims.clone())).collect();
     reported.sort_by(|one, other| one.0.cmp(&other.0));
     let shown: Vec<_> = lost.granted.iter().map(|it| (it.request_id.clone(), it.resources.clone())).collect();
