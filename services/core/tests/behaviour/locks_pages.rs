@@ -1,4 +1,4 @@
-//! Pages end early rather than grow past their bytes, and always have a row.
+//! Pages end early rather than grow past their bytes or visit very many rows.
 
 use holdfast_core::{
     Acquire, Claim, Kinds, LocksCommand, MAX_PAGE_BYTES, Metadata, Mode, OpenSession, Path, Query, Response, WaitId,
