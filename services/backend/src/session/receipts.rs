@@ -30,6 +30,9 @@ const MAX_TAKEN_AT_ONCE: usize = 256;
 /// How long beyond the time to live of its session a list may take to come. The session has ended then.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
+/// The claims that a receipt is about, in order of path, with their tokens.
+type Claims<'a> = Vec<(&'a [String], Mode, FencingToken)>;
+
 /// What a resumed client has shown so far.
 #[derive(Debug, Default)]
 pub(super) struct ShownList {
@@ -68,12 +71,7 @@ impl SessionConnection<'_> {
         }
     }
 
-    fn receipt(
-        &self,
-        request_id: &str,
-        claims: Vec<(&[String], Mode, FencingToken)>,
-        ticket: Option<WaitId>,
-    ) -> Receipt {
+    fn receipt(&self, request_id: &str, claims: Claims<'_>, ticket: Option<WaitId>) -> Receipt {
         let holder = self.requests.lock(request_id).and_then(|lock| lock.holder.as_deref());
         let of = self.receipted(request_id, holder, (claims, ticket));
         self.session.service.inner.tokens.keys.receipt(&of, Timestamp::now().0)
@@ -83,7 +81,7 @@ impl SessionConnection<'_> {
         &self,
         request_id: &'a str,
         holder: Option<&'a str>,
-        (claims, ticket): (Vec<(&'a [String], Mode, FencingToken)>, Option<WaitId>),
+        (claims, ticket): (Claims<'a>, Option<WaitId>),
     ) -> Receipted<'a> {
         let (account, incarnation) = (self.session.namespace.account, self.session.namespace.incarnation);
         Receipted { account, incarnation, session: self.session.number, request_id, holder, claims, ticket }

@@ -461,7 +461,7 @@ fn receipts_of_what_is_held_and_of_places_are_shown() {
     let proven = |id: &str, token, receipt| server::State { receipt: vec![receipt; 20], ..acquired(id, token) };
     table.on_state(proven("r1", 7, 1));
     table.on_state(proven("r2", 8, 2));
-    let place = |ticket| {
+    let place = |ticket: Option<u64>| {
         let receipt = if ticket.is_some() { vec![3; 20] } else { Vec::new() };
         server::State { ticket, receipt, ..state("r3", server::state::Value::Enqueued, None) }
     };
