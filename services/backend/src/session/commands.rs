@@ -211,7 +211,7 @@ impl SessionConnection<'_> {
                     return Ok(Some(command));
                 }
                 let request_id = release.request_id.clone();
-                self.requests.give_up(&request_id);
+                self.requests.mark_released(&request_id);
                 if release.unheard {
                     return Ok(Some(self.request(SessionRequest::ReleaseUnheard { request_id })));
                 }
@@ -219,7 +219,7 @@ impl SessionConnection<'_> {
                 self.request(SessionRequest::Release { request_id, is_known })
             }
             ClientCommand::ReleaseAll => {
-                self.requests.give_up_all();
+                self.requests.mark_all_released();
                 self.release_all_command()
             }
             ClientCommand::LockInfo { info, .. } => {

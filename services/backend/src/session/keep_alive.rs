@@ -7,9 +7,13 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::ApiResult;
+use holdfast_api::session_message::ServerMessage;
 use holdfast_clock::BootInstant;
+use holdfast_types::CommandError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use super::channel::CloseReason;
+use super::connection::SessionConnection;
 use super::handle::{KeepAliveReply, SessionHandle};
 use super::life::SessionLife;
 
@@ -76,5 +80,33 @@ impl KeepAliveScheduler {
         if let (Some(life), Some(sent), Ok(Ok(remaining_ms))) = (&self.life, self.sent, outcome) {
             life.extend(sent, Duration::from_millis(*remaining_ms));
         }
+    }
+}
+
+impl SessionConnection<'_> {
+    /// Handles the outcome of a keep-alive that answers this many requests.
+    pub(super) async fn on_keep_alive_reply(
+        &mut self,
+        owed: usize,
+        reply: ApiResult<KeepAliveReply>,
+    ) -> Result<(), CloseReason> {
+        let error = match reply {
+            Ok(Ok(remaining_ms)) => {
+                for _ in 0..owed {
+                    self.send(ServerMessage::KeptAlive { remaining_ms }).await?;
+                }
+                return Ok(());
+            }
+            Ok(Err(CommandError::Unreported { table_epoch })) => {
+                self.owed_keep_alives += owed;
+                return self.on_unreported(table_epoch).await;
+            }
+            Ok(Err(refusal)) => return self.on_session_rejected(refusal).await,
+            Err(error) => error,
+        };
+        for _ in 0..owed {
+            self.send(ServerMessage::Error { error: error.clone(), request_id: None }).await?;
+        }
+        Ok(())
     }
 }

@@ -32,12 +32,12 @@ struct Kept {
 }
 
 /// Counts one of them for as long as it is kept.
-struct Counted(Arc<Mutex<Kept>>, u64);
+struct LedgerGauge(Arc<Mutex<Kept>>, u64);
 
 impl KeptLedgers {
     /// Counts one more, and drops the oldest ones that it leaves no room for. `None` if it is too large. The token is
     /// cancelled when it is dropped itself.
-    fn add(&self, bytes: usize) -> Option<(Counted, CancellationToken)> {
+    fn add(&self, bytes: usize) -> Option<(LedgerGauge, CancellationToken)> {
         let bytes = bytes.saturating_add(OVERHEAD);
         if bytes > MAX_BYTES {
             return None;
@@ -53,11 +53,11 @@ impl KeptLedgers {
         kept.bytes += bytes;
         let number = kept.last;
         kept.ledgers.push_back((number, bytes, dropped.clone()));
-        Some((Counted(Arc::clone(&self.0), number), dropped))
+        Some((LedgerGauge(Arc::clone(&self.0), number), dropped))
     }
 }
 
-impl Drop for Counted {
+impl Drop for LedgerGauge {
     fn drop(&mut self) {
         let mut kept = self.0.lock();
         // They are in order of number.
@@ -79,7 +79,7 @@ pub(super) struct KeptLedger {
 
 impl KeptLedger {
     /// Keeps it in a task of its own.
-    pub(super) fn keep(mut self) {
+    pub(super) fn spawn(mut self) {
         let ledgers = &self.session.service.inner.kept_ledgers;
         let Some((counted, dropped)) = ledgers.add(self.requests.bytes()) else { return };
         spawn_temporary("ledger of a session", async move {

@@ -13,20 +13,20 @@ const OVERHEAD: usize = 32;
 
 impl RequestTable {
     /// Records that the client gives up a request: it is reported no more, whatever becomes of its release.
-    pub(super) fn give_up(&mut self, request_id: &str) {
+    pub(super) fn mark_released(&mut self, request_id: &str) {
         if let Some(request) = self.requests.get_mut(request_id) {
-            request.is_given_up = true;
+            request.is_released = true;
         }
     }
 
     /// Records that the client gives up all requests.
-    pub(super) fn give_up_all(&mut self) {
-        self.requests.values_mut().for_each(|request| request.is_given_up = true);
+    pub(super) fn mark_all_released(&mut self) {
+        self.requests.values_mut().for_each(|request| request.is_released = true);
     }
 
     /// Returns whether the client gave the request up.
-    pub(super) fn is_given_up(&self, request_id: &str) -> bool {
-        self.requests.get(request_id).is_some_and(|request| request.is_given_up)
+    pub(super) fn is_released(&self, request_id: &str) -> bool {
+        self.requests.get(request_id).is_some_and(|request| request.is_released)
     }
 
     /// Returns whether all holds are known with their requests. Of those that a resumed client listed, they are not.
@@ -71,7 +71,7 @@ impl RequestTable {
     /// Returns the parts of a report of the session, given an empty one. `None` if there are too many.
     pub(super) fn report(&self, empty: TableReport) -> Option<Vec<TableReport>> {
         let mut parts = Parts { parts: vec![empty], bytes: 0 };
-        let reported = || self.requests.iter().filter(|(_, request)| !request.is_given_up);
+        let reported = || self.requests.iter().filter(|(_, request)| !request.is_released);
         let granted = reported().filter(|(_, request)| request.state == RequestState::Granted);
         for request in granted.filter_map(|(_, request)| self.reported_request(request)) {
             let claims = request.claims.iter().map(|claim| &claim.path.0);

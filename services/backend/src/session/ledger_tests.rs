@@ -266,13 +266,13 @@ fn a_report_has_what_is_held_by_each_request_and_no_release_that_is_under_way() 
     ledger.granted(&lock("b", &["x"], Mode::Write), 5, &[view("x", vec![held_by("se_1", Mode::Write, 5)], 1)]);
     let claim = |id: &str, path: &str, token| (id.to_owned(), path.to_owned(), token);
     assert_eq!(reported(&ledger).0, [claim("a", "x", 5), claim("a", "y", 5), claim("b", "x", 5)]);
-    ledger.give_up("a");
+    ledger.mark_released("a");
     assert_eq!(reported(&ledger).0, [claim("b", "x", 5)], "the hold of another request stays");
     ledger.remove_hold(&Path::flat("x"), 5);
     assert_eq!(reported(&ledger), (Vec::new(), Vec::new()), "what was lost is not reported");
     ledger.granted_anew(&lock("a", &["x", "y"], Mode::Write), 9);
     assert_eq!(reported(&ledger).0, [claim("a", "x", 9), claim("a", "y", 9)], "it was asked for again");
-    ledger.give_up_all();
+    ledger.mark_all_released();
     assert_eq!(reported(&ledger), (Vec::new(), Vec::new()));
 }
 
@@ -284,7 +284,7 @@ fn requests_that_wait_are_reported_in_order_with_their_places() {
     ledger.enqueued(&lock("second", &["x"], Mode::Write), WaitId(20));
     ledger.enqueued(&lock("first", &["x"], Mode::Write), WaitId(10));
     ledger.enqueued(&lock("gone", &["x"], Mode::Write), WaitId(15));
-    ledger.give_up("gone");
+    ledger.mark_released("gone");
     assert!(ledger.displace());
     let waits = |id: &str, ticket: Option<u64>| (id.to_owned(), ticket.map(WaitId));
     let expected = [waits("first", Some(10)), waits("second", Some(20)), waits("last", None)];

@@ -15,7 +15,6 @@ use super::awaits::AwaitOutcome;
 use super::channel::CloseReason;
 use super::client_command::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
-use super::handle::KeepAliveReply;
 use super::permit_table::PermitState;
 use super::reports::unreported_epoch;
 use super::request_table::RequestState;
@@ -325,32 +324,6 @@ impl SessionConnection<'_> {
             let reason = RevokedReason::Duplicate;
             let (path, holder, fencing_token) = (hold.path.0, lost.into_holder(), hold.fencing_token);
             self.send(ServerMessage::Revoked { path, reason, current_owner, holder, fencing_token }).await?;
-        }
-        Ok(())
-    }
-
-    /// Handles the outcome of a keep-alive that answers this many requests.
-    pub(super) async fn on_keep_alive_reply(
-        &mut self,
-        owed: usize,
-        reply: ApiResult<KeepAliveReply>,
-    ) -> Result<(), CloseReason> {
-        let error = match reply {
-            Ok(Ok(remaining_ms)) => {
-                for _ in 0..owed {
-                    self.send(ServerMessage::KeptAlive { remaining_ms }).await?;
-                }
-                return Ok(());
-            }
-            Ok(Err(CommandError::Unreported { table_epoch })) => {
-                self.owed_keep_alives += owed;
-                return self.on_unreported(table_epoch).await;
-            }
-            Ok(Err(refusal)) => return self.on_session_rejected(refusal).await,
-            Err(error) => error,
-        };
-        for _ in 0..owed {
-            self.send(ServerMessage::Error { error: error.clone(), request_id: None }).await?;
         }
         Ok(())
     }

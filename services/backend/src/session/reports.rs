@@ -86,7 +86,7 @@ impl SessionConnection<'_> {
         let is_open = !self.has_ended && !self.is_session_gone();
         if self.session.table_epoch.is_some() && is_open && self.is_complete && self.requests.knows_requests() {
             let Self { session, requests, promised, report, .. } = self;
-            KeptLedger { session, requests, promised, report }.keep();
+            KeptLedger { session, requests, promised, report }.spawn();
         }
     }
 

@@ -25,12 +25,12 @@ pub(super) struct Request {
     /// Its last place at an earlier leader, if it has none now.
     pub(super) ticket: Option<WaitId>,
     /// Whether its release is under way, or has failed.
-    pub(super) is_given_up: bool,
+    pub(super) is_released: bool,
 }
 
 impl Request {
     fn new(lock: &Arc<Lock>, state: RequestState) -> Self {
-        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_given_up: false }
+        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_released: false }
     }
 
     fn waits(&self) -> bool {

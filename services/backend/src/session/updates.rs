@@ -127,7 +127,7 @@ impl SessionConnection<'_> {
             // Nothing of an earlier epoch counts, and what the client gave up is not its own, whoever granted it.
             AcquireOutcome::Granted { fencing_token }
                 if fencing_token < self.promised
-                    || (self.session.table_epoch.is_some() && self.requests.is_given_up(&request_id)) =>
+                    || (self.session.table_epoch.is_some() && self.requests.is_released(&request_id)) =>
             {
                 Ok(())
             }

@@ -237,7 +237,7 @@ impl SoftTable {
         self.advance(context);
         self.check_settled()?;
         self.mirror(context, namespace, session_id, &session.facts);
-        if let Some(given_up) = self.give_up(context, (namespace, session_id, session), &command) {
+        if let Some(given_up) = self.withdraw_reported(context, (namespace, session_id, session), &command) {
             self.core.enforce_byte_limits();
             return given_up;
         }

@@ -8,7 +8,7 @@ use crate::locks::namespace::Namespace;
 use crate::{CommandError, MAX_REPORT_PARTS, ReportedRequest, ReportedWait, SessionNumber, TableReport, WaitId};
 
 /// Where a reported request waits: those with a ticket first, in its order, the others as their reports came.
-type Place = (bool, Option<WaitId>, u64);
+type QueueOrder = (bool, Option<WaitId>, u64);
 
 /// How far the lock table of a namespace is.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ enum Stage {
     #[default]
     Collecting,
     /// All claims are entered, and these requests are still to be queued, in order.
-    Queueing(VecDeque<Waiting>),
+    Queueing(VecDeque<RequestToQueue>),
     Complete,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Report {
 
 /// A request that is to be queued.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct RequestToQueue {
     pub(super) session: SessionNumber,
     pub(super) wait: ReportedWait,
 }
@@ -149,7 +149,7 @@ impl Rebuild {
     }
 
     /// A session gives up a request, or all of them, that are not entered yet.
-    pub(super) fn give_up(&mut self, number: SessionNumber, request_id: Option<&str>) {
+    pub(super) fn withdraw(&mut self, number: SessionNumber, request_id: Option<&str>) {
         let is_it = |id: &str| request_id.is_none_or(|request_id| request_id == id);
         if let Some(report) = self.reports.get_mut(&number) {
             report.granted.retain(|request| !is_it(&request.request_id));
@@ -171,14 +171,12 @@ impl Rebuild {
             return None;
         }
         let mut reports = std::mem::take(&mut self.reports);
-        let mut queue: Vec<(Place, Waiting)> = Vec::new();
+        let mut queue: Vec<(QueueOrder, RequestToQueue)> = Vec::new();
         for (session, report) in &mut reports {
             let pending = std::mem::take(&mut report.pending).into_iter();
-            queue.extend(
-                pending.map(|wait| {
-                    ((wait.ticket.is_none(), wait.ticket, report.order), Waiting { session: *session, wait })
-                }),
-            );
+            queue.extend(pending.map(|wait| {
+                ((wait.ticket.is_none(), wait.ticket, report.order), RequestToQueue { session: *session, wait })
+            }));
         }
         queue.sort_by_key(|(place, _)| *place);
         if is_enabled(Mutation::SoftQueueShuffled) {
@@ -195,7 +193,7 @@ impl Rebuild {
     }
 
     /// Takes the next request that is to be queued. The table is complete after the last one.
-    pub(super) fn next_waiting(&mut self) -> Option<Waiting> {
+    pub(super) fn next_waiting(&mut self) -> Option<RequestToQueue> {
         let Stage::Queueing(queue) = &mut self.stage else { return None };
         let next = queue.pop_front();
         if next.is_none() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::rebuild::{Rebuild, Report, Waiting};
+use super::rebuild::{Rebuild, Report, RequestToQueue};
 use super::{SoftTable, busy};
 use crate::locks::namespace::Namespace;
 use crate::locks::request::Request;
@@ -199,8 +199,8 @@ impl SoftTable {
     }
 
     /// Queues a request that waits, or grants it. Whoever waits asks again, and hears of it then.
-    fn enqueue(&mut self, context: &EntryContext, namespace: &Namespace, waiting: &Waiting) {
-        let Waiting { session: number, wait } = waiting;
+    fn enqueue(&mut self, context: &EntryContext, namespace: &Namespace, waiting: &RequestToQueue) {
+        let RequestToQueue { session: number, wait } = waiting;
         let ReportedWait { request_id, holder, metadata, claims, .. } = wait;
         let Some((slot, session_id)) = self.core.sessions.get(number).cloned() else { return };
         let acquire = SessionAcquire {
@@ -225,7 +225,7 @@ impl SoftTable {
     }
 
     /// Lets a reported session give up what is not entered yet. `None` if the command is for the table.
-    pub(super) fn give_up(
+    pub(super) fn withdraw_reported(
         &mut self,
         context: &EntryContext,
         (namespace, session_id, session): (&Namespace, &Arc<str>, &Session),
@@ -250,7 +250,7 @@ impl SoftTable {
             GivenUp::Request(request_id) => Some(request_id),
             GivenUp::All => None,
         };
-        self.rebuilds.get_mut(&key)?.give_up(number, request_id);
+        self.rebuilds.get_mut(&key)?.withdraw(number, request_id);
         // What is entered already is given up there.
         has_report.then(|| Ok(Response::Released { released: false, locks: Vec::new() }))
     }
