@@ -351,7 +351,7 @@ async fn a_caller_that_reads_nothing_is_not_read_from_and_is_cut_off() {
 
 /// A node at which calls of account 1 never end, and others at once.
 fn stuck_for_one() -> (World, Arc<AtomicU64>) {
-    let started = Arc::new(AtomicU64::new(0));
+    let started = Arc::<AtomicU64>::default();
     let counted = Arc::clone(&started);
     let world = World::start(move |call| {
         counted.fetch_add(1, Ordering::SeqCst);
@@ -360,28 +360,24 @@ fn stuck_for_one() -> (World, Arc<AtomicU64>) {
     (world, started)
 }
 
-fn of_account(account: u64, call: Call) -> Call {
-    Call { account, ..call }
-}
-
 #[tokio::test]
 async fn calls_of_an_account_are_bounded_and_the_node_serves_others() {
     let (world, started) = stuck_for_one();
     let mut connection = world.connect(1).await.unwrap();
     // One call too many that is not urgent, and then one that is.
     let (usual, max) = (MAX_CALLS_OF_ACCOUNT.without_reserve().calls as u64, MAX_CALLS_OF_ACCOUNT.calls as u64);
-    let call = |id| Call { is_urgent: id > usual + 1, ..of_account(1, command(id, 1)) };
+    let call = |id| Call { is_urgent: id > usual + 1, account: 1, ..command(id, 1) };
     for calls in (1..=max + 2).map(call).collect::<Vec<_>>().chunks(256) {
         connection.send(frame(calls.to_vec())).unwrap();
         connection.flush().await.unwrap();
     }
-    connection.send(frame(vec![of_account(2, command(max + 3, 1))])).unwrap();
+    connection.send(frame(vec![Call { account: 2, ..command(max + 3, 1) }])).unwrap();
     let mut answered = Vec::new();
     while answered.len() < 3 {
         answered.extend(answers(&mut connection).await.unwrap());
     }
     answered.sort_unstable_by_key(|answer| answer.id);
-    assert_eq!(answered.iter().map(|answer| answer.id).collect::<Vec<_>>(), [usual + 1, max + 2, max + 3]);
+    assert!(answered.iter().map(|answer| answer.id).eq([usual + 1, max + 2, max + 3]));
     for (refused, max) in answered.iter().zip([usual, max]) {
         let limited = format!("{} is limited to {max};", CALL_LIMITS[0].what);
         let Some(Outcome::NotProposed(reason)) = &refused.outcome else { panic!("{refused:?}") };
@@ -396,7 +392,7 @@ async fn large_calls_of_an_account_are_bounded_by_their_bytes() {
     let (world, started) = stuck_for_one();
     let mut connection = world.connect(1).await.unwrap();
     for id in 1..=3 {
-        connection.send(frame(vec![of_account(1, command(id, 6 << 20))])).unwrap();
+        connection.send(frame(vec![Call { account: 1, ..command(id, 6 << 20) }])).unwrap();
         connection.flush().await.unwrap();
     }
     let answered = answers(&mut connection).await.unwrap();

@@ -199,9 +199,10 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
         ServerMessage::Awaiting { request_id } => Says::State(state_of(request_id, server::state::Value::Awaiting)),
         ServerMessage::Signalled { request_id, count } => Says::Signalled(server::Signalled { request_id, count }),
         ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place } => {
+            let (ticket, receipt) = place.map(|place| (place.ticket.0, receipt_bytes(place.receipt))).unzip();
             Says::State(server::State {
-                ticket: place.map(|place| place.ticket.0),
-                receipt: place.map(|place| receipt_bytes(place.receipt)).unwrap_or_default(),
+                ticket,
+                receipt: receipt.unwrap_or_default(),
                 queue_position,
                 blockers: blockers.into_iter().map(convert::blocker).collect(),
                 holders: holders.into_iter().map(convert::permit_holder).collect(),
@@ -210,8 +211,7 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             })
         }
         ServerMessage::Ready { request_id } => {
-            let state = server::state::Value::Ready.into();
-            Says::State(server::State { request_id, state, ..Default::default() })
+            Says::State(server::State { request_id, ..state_of(String::new(), server::state::Value::Ready) })
         }
         ServerMessage::Refused { request_id, why } => {
             Says::Refused(server::Refused { request_id, why: Some(refusal_cause(why)) })

@@ -214,6 +214,7 @@ async fn a_place_counts_if_its_receipt_is_good() {
         ServerMessage::Enqueued { place: Some(place), .. } => place,
         other => panic!("it has no place: {other:?}"),
     };
+    drop(waiter);
     for (place, expected) in
         [(place, Some(place.ticket)), (Place { ticket: WaitId(place.ticket.0 - 1), ..place }, None)]
     {

@@ -33,6 +33,11 @@ impl SessionConnection<'_> {
         if self.is_session_gone() || is_under_way {
             return Ok(());
         }
+        if table_epoch <= self.reported {
+            // It was said before the report was there.
+            self.request_owed_keep_alives();
+            return Ok(());
+        }
         self.promised = self.promised.max(table_epoch);
         self.deferred_updates = DeferredUpdates::default();
         self.deferred_asks = DeferredAsks::default();
@@ -92,7 +97,11 @@ impl SessionConnection<'_> {
 
     /// The session is as alive as ever: it goes on at the leader that has its report.
     fn end_report(&mut self) {
-        self.report = None;
+        (self.report, self.reported) = (None, self.promised);
+        self.request_owed_keep_alives();
+    }
+
+    fn request_owed_keep_alives(&mut self) {
         for _ in 0..std::mem::take(&mut self.owed_keep_alives) {
             self.keep_alive.request();
         }
