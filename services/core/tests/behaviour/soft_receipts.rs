@@ -75,12 +75,13 @@ fn what_was_released_is_not_held_again_if_another_session_has_it() {
 #[test]
 fn what_was_released_and_nobody_has_is_held_once_more() {
     let mut leader = Leader::new();
-    let (liar, other) = (leader.open("se_1", 0), leader.open("se_2", 0));
+    let liar = leader.open("se_1", 0);
+    leader.open("se_2", 0);
     let old = leader.granted(&liar, "l");
     leader.send(&liar, release("l")).unwrap();
     let mut leader = leader.next();
     show(&mut leader, "se_1", 91, &[("l", old)]);
-    show(&mut leader, "se_2", 92, &[]);
+    let other = show(&mut leader, "se_2", 92, &[]);
     assert_eq!((leader.holder("l"), token(&leader, "l")), (owner(&liar), Some(old)));
     assert_eq!(leader.table.take_conflicts(), 0);
     assert!(leader.granted(&other, "free") > old);

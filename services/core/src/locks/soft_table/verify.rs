@@ -7,7 +7,10 @@ use super::SoftTable;
 impl SoftTable {
     /// Panics if a counter or an index is inconsistent. For tests: it visits everything.
     pub fn verify(&self) {
-        self.core.verify();
+        // Between the slices of ends, those who wait for what has ended are still to be looked at.
+        if self.freed.is_empty() {
+            self.core.verify();
+        }
         if is_enabled(Mutation::SoftTokenRestart) {
             return;
         }
