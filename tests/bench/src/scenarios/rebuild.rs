@@ -128,7 +128,7 @@ async fn rebuild_seconds(cluster: &Cluster, nodes: &[usize]) -> Result<f64> {
 
 async fn table(api: &RestClient, namespace: &str) -> Result<Value> {
     let shown = api.fetch::<Value>(&format!("GET /v1/namespaces/{namespace}"), None).await?;
-    Ok(shown["namespace"]["table"].clone())
+    Ok(shown["table"].clone())
 }
 
 /// Waits until the leader of a later epoch has the whole table.
