@@ -81,7 +81,7 @@ pub struct LockInfo {
     /// Its messages without a reply.
     pub pending: Vec<Pending>,
     /// The places of those that are requests for locks, by request id.
-    pub places: Vec<(String, Place)>,
+    pub places: Vec<(String, QueueTicket)>,
     /// Which part of the list this is.
     pub part: Part,
 }
@@ -101,14 +101,14 @@ pub struct GrantedLock {
 
 /// The place of a waiting request in the queue of the leader that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueueTicket {
     /// Rises in order.
     pub ticket: WaitId,
     /// Proves it.
     pub receipt: Receipt,
 }
 
-impl Place {
+impl QueueTicket {
     /// Returns the place of a pending message, if it has one.
     ///
     /// # Errors
@@ -359,7 +359,7 @@ pub enum ServerMessage {
         blockers: Vec<BlockerInfo>,
         holders: Vec<PermitHolderInfo>,
         woken: Option<Woken>,
-        place: Option<Place>,
+        place: Option<QueueTicket>,
     },
     /// The arrival is in this generation, which gathers.
     Arrived { request_id: String, generation: Revision },

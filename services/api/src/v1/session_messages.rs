@@ -27,7 +27,7 @@ pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::LockInfo(info)) => {
             let held = info.held.into_iter().map(held).collect::<ApiResult<_>>()?;
             let granted = info.granted.into_iter().map(granted).collect::<ApiResult<_>>()?;
-            let places = info.pending.iter().filter_map(place).collect::<ApiResult<_>>()?;
+            let places = info.pending.iter().filter_map(ticket_of).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(pending).collect::<ApiResult<_>>()?;
             let given = |number: u32| Some(number).filter(|number| *number > 0);
             let part = session_message::Part::new(given(info.part), given(info.parts));
@@ -63,10 +63,10 @@ fn granted(granted: client::Granted) -> ApiResult<session_message::GrantedLock> 
 }
 
 /// Returns the place of a pending request for locks; `None` if it has none.
-fn place(pending: &client::Pending) -> Option<ApiResult<(String, session_message::Place)>> {
+fn ticket_of(pending: &client::Pending) -> Option<ApiResult<(String, session_message::QueueTicket)>> {
     let Some(client::pending::Message::Lock(lock)) = &pending.message else { return None };
     let receipt = (!pending.receipt.is_empty()).then(|| read_receipt(&pending.receipt));
-    let place = session_message::Place::of_pending(pending.ticket, receipt).transpose()?;
+    let place = session_message::QueueTicket::of_pending(pending.ticket, receipt).transpose()?;
     Some(place.map(|place| (lock.request_id.clone(), place)))
 }
 
@@ -220,16 +220,10 @@ pub fn encode(message: ServerMessage) -> v1::ServerMessage {
             Says::Counted(server::Counted { request_id, counted, total, done })
         }
         ServerMessage::ReleaseRequested { request_id, kind, path, fencing_token, by, reason, within_ms, force } => {
-            Says::ReleaseRequested(server::ReleaseRequested {
-                request_id,
-                kind: kind.name().to_owned(),
-                path,
-                fencing_token,
-                by,
-                reason,
-                within_ms,
-                force,
-            })
+            let kind = kind.name().to_owned();
+            let asked =
+                server::ReleaseRequested { request_id, kind, path, fencing_token, by, reason, within_ms, force };
+            Says::ReleaseRequested(asked)
         }
         ServerMessage::Tripped { request_id, answer } => Says::Tripped(tripped(request_id, answer)),
         ServerMessage::KeptAlive { remaining_ms } => Says::KeptAlive(server::KeptAlive { remaining_ms }),

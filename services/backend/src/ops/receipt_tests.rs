@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_api::session_message::{
-    ClientPayload, GrantedLock, LockInfo, Part, Pending, Place, Release, ServerMessage,
+    ClientPayload, GrantedLock, LockInfo, Part, Pending, QueueTicket, Release, ServerMessage,
 };
 use holdfast_api::*;
 use holdfast_types::{Mode, Path, Receipt, ReportedHold, TableReport, WaitId};
@@ -216,7 +216,7 @@ async fn a_place_counts_if_its_receipt_is_good() {
     };
     drop(waiter);
     for (place, expected) in
-        [(place, Some(place.ticket)), (Place { ticket: WaitId(place.ticket.0 - 1), ..place }, None)]
+        [(place, Some(place.ticket)), (QueueTicket { ticket: WaitId(place.ticket.0 - 1), ..place }, None)]
     {
         lost.reports.lock().clear();
         lost.is_next.store(true, Ordering::SeqCst);

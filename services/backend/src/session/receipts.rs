@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_api::session_message::{GrantedLock, LockInfo, Pending, Place, ServerMessage};
+use holdfast_api::session_message::{GrantedLock, LockInfo, Pending, QueueTicket, ServerMessage};
 use holdfast_api::{ApiError, Code, Timestamp, validate};
 use holdfast_auth::{InvalidReceipt, Receipted};
 use holdfast_types::{FencingToken, MAX_TABLE_REQUESTS, Mode, Receipt, Revision, RevokedReason, WaitId};
@@ -65,7 +65,7 @@ impl SessionConnection<'_> {
                 let Some(RequestState::Waiting(ticket)) = self.requests.state(request_id) else { return };
                 let Some(claims) = self.requests.asked_claims(request_id) else { return };
                 let receipt = self.receipt(request_id, claims, Some(ticket));
-                *place = Some(Place { ticket, receipt });
+                *place = Some(QueueTicket { ticket, receipt });
             }
             _ => {}
         }
@@ -147,7 +147,7 @@ impl SessionConnection<'_> {
 
     /// A place without a good receipt does not count: its request comes after those that have one.
     fn take_places(&mut self, info: &LockInfo) {
-        let shown: HashMap<&str, Place> = info.places.iter().map(|(id, place)| (id.as_str(), *place)).collect();
+        let shown: HashMap<&str, QueueTicket> = info.places.iter().map(|(id, place)| (id.as_str(), *place)).collect();
         for message in &info.pending {
             let Pending::Lock(lock) = message else { continue };
             let Some(place) = shown.get(lock.request_id.as_str()) else { continue };

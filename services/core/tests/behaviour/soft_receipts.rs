@@ -19,7 +19,7 @@ fn resume(leader: &mut Leader, id: &str, call: u64) -> SessionView {
 }
 
 /// Shows these locks on the connection that resumed the session.
-fn show(leader: &mut Leader, id: &str, call: u64, locks: &[(&str, FencingToken)]) -> SessionView {
+fn show_receipts(leader: &mut Leader, id: &str, call: u64, locks: &[(&str, FencingToken)]) -> SessionView {
     let resumed = resume(leader, id, call);
     reported(leader, &resumed, locks);
     resumed
@@ -42,7 +42,7 @@ fn what_is_shown_is_held_under_the_same_tokens_and_in_its_place() {
     leader.send(&waiter, acquire("l")).unwrap();
 
     let mut leader = leader.next();
-    let resumed = show(&mut leader, "se_1", 91, &[("l", granted_token), ("m", other)]);
+    let resumed = show_receipts(&mut leader, "se_1", 91, &[("l", granted_token), ("m", other)]);
     assert!(leader.table.has_reported(holder.number) && resumed.epoch > holder.epoch);
     let of_before = report(&leader, &holder, vec![granted("l", granted_token)]);
     assert!(take(&mut leader, of_before).is_err(), "the gateway that it had is too late");
@@ -65,8 +65,8 @@ fn what_was_released_is_not_held_again_if_another_session_has_it() {
     leader.send(&liar, release("l")).unwrap();
     let newer = leader.granted(&holder, "l");
     let mut leader = leader.next();
-    show(&mut leader, "se_1", 91, &[("l", old)]);
-    show(&mut leader, "se_2", 92, &[("l", newer)]);
+    show_receipts(&mut leader, "se_1", 91, &[("l", old)]);
+    show_receipts(&mut leader, "se_2", 92, &[("l", newer)]);
     assert_eq!((leader.holder("l"), token(&leader, "l")), (owner(&holder), Some(newer)));
     assert_eq!(lost(&mut leader), [("se_1".to_owned(), Path::flat("l"), old)]);
     assert_eq!(leader.table.take_conflicts(), 1);
@@ -80,8 +80,8 @@ fn what_was_released_and_nobody_has_is_held_once_more() {
     let old = leader.granted(&liar, "l");
     leader.send(&liar, release("l")).unwrap();
     let mut leader = leader.next();
-    show(&mut leader, "se_1", 91, &[("l", old)]);
-    let other = show(&mut leader, "se_2", 92, &[]);
+    show_receipts(&mut leader, "se_1", 91, &[("l", old)]);
+    let other = show_receipts(&mut leader, "se_2", 92, &[]);
     assert_eq!((leader.holder("l"), token(&leader, "l")), (owner(&liar), Some(old)));
     assert_eq!(leader.table.take_conflicts(), 0);
     assert!(leader.granted(&other, "free") > old);
@@ -99,8 +99,8 @@ fn a_grant_of_an_epoch_long_past_counts_unless_there_is_a_later_one() {
     let later = leader.granted(&second, "given up");
     assert!(later > leader.epoch.epoch && leader.epoch.epoch > given_up);
     let mut leader = leader.next();
-    show(&mut leader, "se_1", 91, &[("kept", kept), ("given up", given_up)]);
-    show(&mut leader, "se_2", 92, &[("given up", later)]);
+    show_receipts(&mut leader, "se_1", 91, &[("kept", kept), ("given up", given_up)]);
+    show_receipts(&mut leader, "se_2", 92, &[("given up", later)]);
     assert_eq!((leader.holder("kept"), token(&leader, "kept")), (owner(&first), Some(kept)));
     assert_eq!((leader.holder("given up"), token(&leader, "given up")), (owner(&second), Some(later)));
 }

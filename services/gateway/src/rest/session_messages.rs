@@ -158,7 +158,7 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
             let held = info.held.into_iter().map(Held::read).collect::<ApiResult<_>>()?;
             let granted = info.granted.unwrap_or_default().into_iter();
             let granted = granted.map(Granted::read).collect::<ApiResult<_>>()?;
-            let places = info.pending.iter().filter_map(Pending::place).collect::<ApiResult<_>>()?;
+            let places = info.pending.iter().filter_map(Pending::to_ticket).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(Pending::read).collect::<ApiResult<_>>()?;
             let part = session_message::Part::new(info.part, info.parts);
             let things = info.things.unwrap_or_default().into_iter();
@@ -204,10 +204,10 @@ impl Held {
 
 impl Pending {
     /// Returns the place of a request for locks; `None` if it has none.
-    fn place(&self) -> Option<ApiResult<(String, session_message::Place)>> {
+    fn to_ticket(&self) -> Option<ApiResult<(String, session_message::QueueTicket)>> {
         let Self::Lock(lock) = self else { return None };
         let receipt = lock.receipt.as_deref().map(read_receipt);
-        let place = session_message::Place::of_pending(lock.ticket, receipt).transpose()?;
+        let place = session_message::QueueTicket::of_pending(lock.ticket, receipt).transpose()?;
         Some(place.map(|place| (lock.request_id.clone(), place)))
     }
 

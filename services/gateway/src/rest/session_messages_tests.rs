@@ -1,5 +1,5 @@
 use holdfast_api::Code;
-use holdfast_api::session_message::{EndReason, Place};
+use holdfast_api::session_message::{EndReason, QueueTicket};
 use holdfast_types::{Durability, Kind, Receipt, RevokedReason, SessionEnd, WaitId, Wanted};
 use serde_json::{Value, json};
 
@@ -202,7 +202,7 @@ fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
         json!({"type": "state", "request_id": "a", "state": "ENQUEUED", "queue_position": 0, "blockers": []});
     assert_eq!(encoded(enqueued.clone()), expected);
     let ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, .. } = enqueued else { return };
-    let place = Some(Place { ticket: WaitId(4), receipt });
+    let place = Some(QueueTicket { ticket: WaitId(4), receipt });
     (expected["ticket"], expected["receipt"]) = (json!(4), json!(receipt.to_string()));
     let enqueued = ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place };
     assert_eq!(encoded(enqueued), expected);
@@ -284,7 +284,7 @@ fn a_list_has_receipts_of_what_was_granted_and_of_places() {
     };
     let listed = info(&granted, lock(Some(9), Some(receipt.to_string()))).unwrap();
     let ClientPayload::LockInfo(listed) = listed.payload else { panic!("not a list") };
-    assert_eq!(listed.places, [("r2".to_owned(), Place { ticket: WaitId(9), receipt })]);
+    assert_eq!(listed.places, [("r2".to_owned(), QueueTicket { ticket: WaitId(9), receipt })]);
     let [shown] = listed.granted.as_slice() else { panic!("not one") };
     assert_eq!((shown.request_id.as_str(), shown.holder.as_deref(), shown.receipt), ("r1", Some("t"), receipt));
     assert_eq!((shown.resources[0].mode, shown.resources[0].fencing_token), (Mode::Read, 7));

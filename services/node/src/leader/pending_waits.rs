@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_calls_wait_for_a_request_and_the_newest_take_the_places_of_the_oldest() {
+    async fn the_newest_calls_for_a_request_take_the_places_of_the_oldest_and_another_request_keeps_its_own() {
         const MAX: u64 = MAX_CALLERS_OF_WAIT as u64;
         let mut all = PendingWaits::default();
         all.enqueued(&namespace(), WaitId(8), 1, 1);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_api::session_message::{
-    ClientMessage, ClientPayload, GrantedLock, Lock, LockInfo, Open, Pending, Place, Release, ServerMessage,
+    ClientMessage, ClientPayload, GrantedLock, Lock, LockInfo, Open, Pending, QueueTicket, Release, ServerMessage,
 };
 use holdfast_api::{Code, Resource};
 use holdfast_backend::CallContext;
@@ -58,7 +58,7 @@ struct Request {
     /// All that it was granted, with its receipt.
     granted: Option<GrantedLock>,
     /// Its last place, with the receipt of that.
-    place: Option<Place>,
+    place: Option<QueueTicket>,
 }
 
 /// The terms of a session.
