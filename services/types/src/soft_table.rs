@@ -181,6 +181,9 @@ pub struct TableReport {
     pub session: SessionNumber,
     /// The epoch of the connection.
     pub connection_epoch: u64,
+    /// The number of the last message of the connection before the report: what was sent up to it counts no more,
+    /// whenever it comes.
+    pub seq: u64,
     /// The epoch of the leader that it is for.
     pub table_epoch: Revision,
     /// The number of this part, from 1.

@@ -9,7 +9,7 @@ use holdfast_api::session_message::{
     AcquirePermits, Arrive, Await, CountDown, HeldPermits, InvalidRequest, Lock, LockInfo, Release, Signal,
 };
 use holdfast_api::{ApiError, ApiResult};
-use holdfast_types::{Reply, ReportedHold, ReportedPermits};
+use holdfast_types::{Path, Reply, ReportedHold, ReportedPermits};
 
 /// One command of the client.
 #[derive(Clone, Debug)]
@@ -87,6 +87,12 @@ impl InFlightBatch {
     pub(super) fn leaves(&self, request_id: &str) -> bool {
         let is_its = |job: &ClientCommand| matches!(job, ClientCommand::Leave(leave) if leave.request_id == request_id);
         self.commands.iter().any(is_its)
+    }
+
+    /// Returns whether it asks for a lock.
+    pub(super) fn asks_for(&self, path: &Path) -> bool {
+        let claims = |lock: &Lock| lock.resources.iter().any(|resource| resource.path == path.0);
+        self.commands.iter().any(|job| matches!(job, ClientCommand::Lock(lock) if claims(lock)))
     }
 
     /// Returns whether it may add holds that are not known yet: it acquires some, or lists those from before a resume.

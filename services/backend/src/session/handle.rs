@@ -65,12 +65,13 @@ impl SessionHandle {
         LocksCommand::Session(SessionCommand { account, session: self.number, message, request })
     }
 
-    /// Returns the report to the leader of an epoch that the session has nothing.
-    pub(super) fn empty_report(&self, table_epoch: Revision) -> TableReport {
+    /// Returns the report to the leader of an epoch that the session has nothing, after the message with that number.
+    pub(super) fn empty_report(&self, table_epoch: Revision, seq: u64) -> TableReport {
         TableReport {
             namespace: self.namespace.clone(),
             session: self.number,
             connection_epoch: self.epoch,
+            seq,
             table_epoch,
             part: 1,
             parts: 1,

@@ -130,7 +130,7 @@ impl KeptLedger {
         self.promised = self.promised.max(table_epoch);
         *subscription = self.session.subscribe();
         self.requests.displace();
-        let parts = self.requests.report(self.session.empty_report(self.promised))?;
+        let parts = self.requests.report(self.session.empty_report(self.promised, u64::MAX))?;
         self.report = Some(EpochReport::start(&self.session, parts));
         Some(())
     }

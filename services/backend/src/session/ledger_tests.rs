@@ -235,6 +235,7 @@ fn empty_report() -> TableReport {
         namespace: NamespaceRef { account: AccountId(7), name: "soft".to_owned(), incarnation: Incarnation(1) },
         session: 300,
         connection_epoch: 301,
+        seq: 5,
         table_epoch: 400,
         part: 1,
         parts: 1,

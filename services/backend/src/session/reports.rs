@@ -33,11 +33,6 @@ impl SessionConnection<'_> {
         if self.is_session_gone() || is_under_way {
             return Ok(());
         }
-        if table_epoch <= self.reported {
-            // It was said before the report was there.
-            self.request_owed_keep_alives();
-            return Ok(());
-        }
         self.promised = self.promised.max(table_epoch);
         self.deferred_updates = DeferredUpdates::default();
         self.deferred_asks = DeferredAsks::default();
@@ -53,7 +48,8 @@ impl SessionConnection<'_> {
             return Ok(());
         }
         let is_known = self.requests.knows_requests();
-        let parts = if is_known { self.requests.report(self.session.empty_report(self.promised)) } else { None };
+        let parts =
+            if is_known { self.requests.report(self.session.empty_report(self.promised, self.seq)) } else { None };
         let Some(parts) = parts else {
             // The leader waits for its end.
             self.on_session_gone();
@@ -97,11 +93,7 @@ impl SessionConnection<'_> {
 
     /// The session is as alive as ever: it goes on at the leader that has its report.
     fn end_report(&mut self) {
-        (self.report, self.reported) = (None, self.promised);
-        self.request_owed_keep_alives();
-    }
-
-    fn request_owed_keep_alives(&mut self) {
+        self.report = None;
         for _ in 0..std::mem::take(&mut self.owed_keep_alives) {
             self.keep_alive.request();
         }

@@ -246,6 +246,7 @@ impl RequestTable {
                 None => hold.is_listed,
             };
             let ended = match &released {
+                Some(released) if self.is_claimed(&released.lock.holder, &view.path) => Vec::new(),
                 _ if is_complete => {
                     self.holds_at(&view.path.0).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
                 }
@@ -267,6 +268,10 @@ impl RequestTable {
         let Some(released) = self.take(request_id) else { return };
         let is_its = |hold: &Hold| hold.holder.as_ref().is_none_or(|holder| *holder == released.lock.holder);
         for claim in &released.lock.resources {
+            // Another request was granted since.
+            if self.is_claimed(&released.lock.holder, &Path(claim.path.clone())) {
+                continue;
+            }
             let ended = self.holds_at(&claim.path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token);
             for token in ended.collect::<Vec<FencingToken>>() {
                 self.take_hold(&claim.path, token);
@@ -315,6 +320,11 @@ impl RequestTable {
         if let Some(Request { state: RequestState::Unplaced(number), .. }) = gone {
             self.places.remove(number);
         }
+    }
+
+    /// Returns whether a granted request of a thread claims a path.
+    fn is_claimed(&self, thread: &Option<String>, path: &Path) -> bool {
+        self.requests.values().any(|request| request.lock.holder == *thread && request.holds_claim(path))
     }
 
     /// Returns the holds of the path that no request claims after the release of this request.

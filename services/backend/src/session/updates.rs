@@ -62,7 +62,7 @@ impl SessionConnection<'_> {
                 running.may_add_holds() && self.permits.hold(&hold.request_id).as_ref() != Some(hold)
             }
             Effect::Revoked { path, fencing_token, .. } => {
-                running.may_add_holds() && !self.requests.holds(path, *fencing_token)
+                running.asks_for(path) || (running.may_add_holds() && !self.requests.holds(path, *fencing_token))
             }
             _ => false,
         }

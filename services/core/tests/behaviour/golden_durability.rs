@@ -85,6 +85,7 @@ fn commands_for_soft_tables_have_the_bytes_they_always_had() {
         namespace: orders(),
         session: 300,
         connection_epoch: 301,
+        seq: 303,
         table_epoch: 302,
         part: 1,
         parts: 2,
@@ -93,7 +94,7 @@ fn commands_for_soft_tables_have_the_bytes_they_always_had() {
     };
     bytes(
         TableCommand::Report(report),
-        "0102160407066f726465727301ac02ad02ae020102010172010168000101\
+        "0102160407066f726465727301ac02ad02af02ae020102010172010168000101\
          01016c01af0201017700000101016c0001b002",
     );
 }

@@ -43,6 +43,7 @@ pub(crate) fn report(leader: &Leader, session: &SessionView, granted: Vec<Report
         namespace: soft(),
         session: session.number,
         connection_epoch: session.epoch,
+        seq: 0,
         table_epoch: leader.epoch.epoch,
         part: 1,
         parts: 1,

@@ -87,8 +87,9 @@ impl Leader {
         });
         let (granted, pending) = (granted.into_iter().collect(), pending.into_iter().collect());
         let (session, table_epoch) = (self.sessions[at].number, self.table.epoch());
-        let (namespace, part, parts) = (namespace(), 1, 1);
-        let report = TableReport { namespace, session, connection_epoch, table_epoch, part, parts, granted, pending };
+        let (namespace, part, parts, seq) = (namespace(), 1, 1, 0);
+        let report =
+            TableReport { namespace, session, connection_epoch, seq, table_epoch, part, parts, granted, pending };
         self.apply(LocksCommand::Table(TableCommand::Report(report)))
     }
 

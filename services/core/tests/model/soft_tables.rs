@@ -239,6 +239,7 @@ impl Run {
             namespace: namespace(),
             session: client.number,
             connection_epoch: client.epoch,
+            seq: client.seq,
             table_epoch: self.leaders[to].table.epoch(),
             part: 1,
             parts: 1,

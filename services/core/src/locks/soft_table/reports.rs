@@ -120,6 +120,10 @@ impl SoftTable {
         if is_whole {
             self.reported.insert(number);
             self.mirror(context, namespace, session_id, &session.facts);
+            if let Some(slot) = self.core.slots.get(&NamespaceKey::of(&namespace.id)).copied() {
+                let last = MessageSeq { epoch: report.connection_epoch, seq: report.seq };
+                self.core.txn_in(slot, context).check_sequence(session_id, Some(last))?;
+            }
             self.core.enforce_byte_limits();
             self.rebuild(context, namespace);
         }
