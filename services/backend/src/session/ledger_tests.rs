@@ -328,3 +328,21 @@ fn a_large_report_has_parts() {
     }
     assert!(ledger.report(empty_report()).is_none());
 }
+
+#[test]
+fn a_release_that_is_heard_of_late_takes_nothing_of_what_its_thread_was_granted_since() {
+    let mut ledger = RequestTable::new("se_1");
+    for is_complete in [true, false] {
+        ledger.granted_anew(&lock("first", &["x"], Mode::Write), 5);
+        // It was granted after the release, and is heard of before.
+        ledger.granted_anew(&lock("second", &["x", "y"], Mode::Write), 9);
+        if is_complete {
+            ledger.released_completely("first");
+        } else {
+            ledger.released("first", &[view("x", Vec::new(), 0)]);
+        }
+        assert!(ledger.holds(&Path::flat("x"), 9), "the next leader has to hear of it");
+        ledger.released_completely("second");
+        assert_eq!(client_view(&ledger), []);
+    }
+}
