@@ -228,7 +228,7 @@ async fn who_holds_and_who_waits_outlive_their_leader_and_their_gateway_together
     .await;
     assert!(!guard.is_lost() && !other.is_lost() && !waiting.is_finished());
     let held = api.call(&format!("GET /v1/namespaces/{NAMESPACE}/locks/one")).await.ok();
-    assert_eq!(held["write_lock_holder"]["fencing_token"].as_u64(), Some(token), "{held}");
+    assert_eq!(held["lock"]["write_lock_holder"]["fencing_token"].as_u64(), Some(token), "{held}");
     // Who comes now is behind the one that waited before.
     let client = Client::new(&urls[1], &tenant.key).expect("it is a client");
     let late = client.session(NAMESPACE).ttl(LONG_TTL).open().await.expect("it is opened");
