@@ -269,7 +269,11 @@ impl Run {
             let Effect::WaitResolved { owner, request_id, claims, outcome, .. } = effect else { continue };
             let (Owner::Session { session_id, .. }, Some(id)) = (owner, request_id) else { panic!("a session waits") };
             let at = self.clients.iter().position(|client| client.id == session_id).expect("it was opened");
-            if let AcquireOutcome::Granted { fencing_token } = outcome {
+            // What it asks to release it claims no more.
+            let waits = self.clients[at].waits.contains_key(&id);
+            if let AcquireOutcome::Granted { fencing_token } = outcome
+                && waits
+            {
                 self.take(from, at, &id, &claims, fencing_token);
             }
         }

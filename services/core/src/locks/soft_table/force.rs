@@ -105,7 +105,7 @@ impl NamespaceTxn<'_> {
             ns.tree.get(node).holds.as_slice().iter().filter(is_named).map(|hold| hold.owner).collect();
         let taken = there.len().min(self.budget.ends.max(1));
         self.budget.ends = self.budget.ends.saturating_sub(taken);
-        for owner in &there[..taken] {
+        for owner in there.iter().take(taken) {
             self.end_hold(node, *owner, EndCause::Deleted);
         }
         self.run_grant_loop();
