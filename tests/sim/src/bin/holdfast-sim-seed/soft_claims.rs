@@ -153,7 +153,7 @@ impl ClaimLog {
     }
 
     /// A client gives up what a request has.
-    pub(crate) fn give_up(&self, session: &str, request_id: &str) {
+    pub(crate) fn release(&self, session: &str, request_id: &str) {
         self.0.lock().holds.retain(|held| held.session != session || held.request_id != request_id);
     }
 
@@ -242,7 +242,7 @@ mod tests {
         assert!(take(&log, "one", &whole, 7, 10).is_empty());
         assert!(take(&log, "two", &claim(&["a", "x"], Mode::Read), 8, 20).is_empty());
         assert!(finds(&take(&log, "two", &part, 9, 30), "[conflicting claims]"));
-        log.give_up("one", "r");
+        log.release("one", "r");
         assert!(take(&log, "two", &claim(&["a", "y"], Mode::Write), 10, 40).is_empty(), "it was given up");
     }
 

@@ -248,7 +248,7 @@ impl SoftSession {
         let Some(request) = self.requests.get_mut(request_id) else { return };
         request.state = RequestState::Ends;
         if let Some((session_id, _)) = &self.opened {
-            self.world.claims.give_up(session_id, request_id);
+            self.world.claims.release(session_id, request_id);
         }
         self.send(ClientPayload::Release(release_of(request_id))).await;
     }
