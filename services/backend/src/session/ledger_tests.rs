@@ -67,8 +67,10 @@ fn a_new_token_and_a_complete_release_need_no_views() {
     ledger.released_completely("unknown");
     assert_eq!(client_view(&ledger).len(), 3);
     ledger.released_completely("b");
-    assert!(client_view(&ledger).is_empty());
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Write, 9)], "the other request claims it");
     assert_eq!((ledger.state("a"), ledger.state("b")), (Some(RequestState::Granted), None));
+    ledger.released_completely("a");
+    assert!(client_view(&ledger).is_empty());
 }
 
 #[test]
