@@ -87,3 +87,29 @@ fn sessions_that_end_together_end_in_steps_before_anything_is_granted() {
     }
     leader.granted(&other, "lock of se_0");
 }
+
+#[test]
+fn steps_that_may_end_one_thing_get_to_every_kind() {
+    let bounds = Bounds { ends_per_slice: 1, grants_per_slice: 1, ..Bounds::of(Rules::TWO) };
+    let mut leader = Leader::of(with_soft(Shard::with_bounds(bounds)), 1);
+    let (opened, ended, waiter) = (leader.open("se_1", 0), leader.open("se_2", 0), leader.open("se_3", 0));
+    leader.granted(&opened, "l");
+    leader.granted(&ended, "m");
+    for lock in ["l", "m"] {
+        leader.send(&waiter, acquire(lock)).unwrap();
+    }
+    let forfeit = leader.force_open("l").expect("it is complete");
+    expire_all(&mut leader, &[&ended]);
+    leader.forfeit(&forfeit);
+    leader.follow();
+    let context = leader.context();
+    let mut steps = 0;
+    while leader.table.next_deadline_ms().is_some() {
+        leader.table.advance(&context);
+        leader.table.verify();
+        steps += 1;
+        assert!(steps < 20, "it ends");
+    }
+    assert!(!leader.table.is_behind());
+    assert_eq!((leader.holder("l"), leader.holder("m")), (owner(&waiter), owner(&waiter)));
+}

@@ -71,26 +71,20 @@ impl SoftTable {
         if let Some(namespace) = self.closed.pop_front() {
             return self.core.purge(&namespace);
         }
-        while self.core.takes_end()
-            && let Some((number, why)) = self.ended.pop_first()
-        {
+        while !self.ended.is_empty() {
+            let Some((number, why)) = self.core.takes_end().then(|| self.ended.pop_first()).flatten() else { return };
             let Some((slot, _)) = self.core.sessions.get(&number) else { continue };
             self.freed.insert(NamespaceKey::of(&self.core.namespaces.get(*slot).id));
             self.core.end_mirrored(context, number, why);
         }
-        if !self.ended.is_empty() {
-            return;
-        }
-        while self.core.takes_end()
-            && let Some(key) = self.freed.pop_first()
-        {
+        while !self.freed.is_empty() {
+            let Some(key) = self.core.takes_end().then(|| self.freed.pop_first()).flatten() else { return };
             if let Some(slot) = self.core.slots.get(&key).copied() {
                 self.core.grant_freed(context, slot);
             }
         }
-        while self.core.takes_end()
-            && let Some(forfeit) = self.forfeited.pop_front()
-        {
+        while !self.forfeited.is_empty() {
+            let Some(forfeit) = self.core.takes_end().then(|| self.forfeited.pop_front()).flatten() else { return };
             let Some(slot) = self.core.slot_of(&forfeit.namespace) else { continue };
             if !self.core.txn_in(slot, context).end_forfeited(&forfeit) {
                 self.forfeited.push_front(forfeit);
