@@ -100,8 +100,8 @@ fn steps_that_may_end_one_thing_get_to_every_kind() {
     }
     let forfeit = leader.force_open("l").expect("it is complete");
     expire_all(&mut leader, &[&ended]);
-    leader.forfeit(&forfeit);
     leader.follow();
+    leader.forfeit(&forfeit);
     let context = leader.context();
     let mut steps = 0;
     while leader.table.next_deadline_ms().is_some() {
