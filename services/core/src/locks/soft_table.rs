@@ -9,11 +9,13 @@
 
 mod ends;
 mod enter;
+mod entering;
 mod force;
 mod garbage;
 mod memory;
 mod mirror;
 mod rebuild;
+mod reported;
 mod reports;
 mod request;
 mod reset;
@@ -64,6 +66,10 @@ pub struct SoftTable {
     was_behind: bool,
     /// The namespaces that were there when the epoch began.
     rebuilds: BTreeMap<NamespaceKey, Rebuild>,
+    /// Those of them in which later steps go on to enter what was reported.
+    entering: BTreeSet<NamespaceKey>,
+    /// The one for which the last step had no room.
+    last_entered: Option<NamespaceKey>,
     /// The sessions of before whose reports are whole, and that have not ended.
     reported: BTreeSet<SessionNumber>,
     /// Claims that were not entered, since this was last taken.
@@ -94,6 +100,8 @@ impl SoftTable {
             freed: BTreeSet::new(),
             was_behind: false,
             rebuilds: Self::rebuilds_of(log),
+            entering: BTreeSet::new(),
+            last_entered: None,
             reported: BTreeSet::new(),
             conflicts: 0,
             completed: false,
@@ -298,7 +306,8 @@ impl SoftTable {
         if !self.has_revisions() {
             return None;
         }
-        if self.is_behind() { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
+        let goes_on = self.is_behind() || !self.entering.is_empty();
+        if goes_on { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
     }
 
     /// Returns what is held and awaited in a namespace, and its sessions in the log. `None` if the log has its table.
@@ -397,7 +406,7 @@ impl SoftTable {
         namespace.table_log.is_earlier(number) && !self.has_reported(number)
     }
 
-    /// Returns whether everything that was held before the epoch is there, entered or not.
+    /// Returns whether everything that was held before the epoch is there, and entered as far as there is something.
     fn can_be_complete(&self, namespace: &Namespace) -> bool {
         match self.rebuilds.get(&NamespaceKey::of(&namespace.id)) {
             _ if is_enabled(Mutation::SoftIncomplete) => true,

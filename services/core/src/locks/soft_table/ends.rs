@@ -18,7 +18,9 @@ impl SoftTable {
                 }
             }
             Effect::NamespaceClosed { namespace } => {
-                self.rebuilds.remove(&NamespaceKey::of(namespace));
+                let key = NamespaceKey::of(namespace);
+                self.garbage.rebuilds.extend(self.rebuilds.remove(&key));
+                self.entering.remove(&key);
                 if self.core.slot_of(namespace).is_some() {
                     self.closed.push_back(namespace.clone());
                 }

@@ -178,12 +178,9 @@ impl LocksState {
         }
     }
 
-    /// Returns whether the slice has room for one more end, and takes that. What costs nothing else counts, too. The first
-    /// call in a slice returns true, so call it only if there is something to end.
+    /// As [`Budget::takes_end`](crate::locks::txn::Budget::takes_end).
     pub(super) fn takes_end(&mut self) -> bool {
-        let has_room = self.budget.ends > 0 && self.budget.grants > 0 && self.budget.visits > 0;
-        self.budget.ends = self.budget.ends.saturating_sub(1);
-        has_room
+        self.budget.takes_end()
     }
 
     /// Ends a session. What that frees is to be granted afterwards.
