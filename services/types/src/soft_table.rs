@@ -119,9 +119,11 @@ pub struct TableState {
     pub since_ms: u64,
     /// Open sessions.
     pub sessions: u64,
-    /// The sessions of before that may still hold something. Nothing is granted until there are none.
+    /// The sessions of before that may still hold something, and once all have been reported those that are not entered
+    /// completely. Nothing is granted until there are none.
     pub missing: u64,
-    /// Some of them, in order of opening: at most [`MAX_WAITING_FOR`]. Those that have ended are not named.
+    /// Some of those that may still hold something, in order of opening: at most [`MAX_WAITING_FOR`]. Those that have
+    /// ended are not named.
     pub waiting_for: Vec<String>,
 }
 
