@@ -169,6 +169,9 @@ pub struct Forfeit {
     pub holds: Vec<ForfeitedHold>,
 }
 
+/// Maximum number of bytes of the requests of a session in such a table, as its gateway counts them: a report of them
+/// has no more parts than [`MAX_REPORT_PARTS`].
+pub const MAX_SESSION_TABLE_BYTES: u64 = 12 << 20;
 /// Maximum number of parts of a [`TableReport`].
 pub const MAX_REPORT_PARTS: u32 = 64;
 

@@ -353,6 +353,9 @@ impl SessionConnection<'_> {
         }
         validate::at_least_ms(lock.at_least_ms, tenant.limits())?;
         validate::metadata(&lock.metadata, tenant.limits())?;
+        if self.session.table_epoch.is_some() {
+            self.requests.check_bytes(lock)?;
+        }
         let request = Self::acquire_request(lock, tenant.limits(), lock.at_least_ms)?;
         self.session.service.inner.rates.admit(tenant.account, lock_bytes(lock) as u64)?;
         Ok(request)

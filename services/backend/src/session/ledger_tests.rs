@@ -2,6 +2,7 @@ use holdfast_api::Resource;
 use holdfast_types::{AccountId, Incarnation, LockState, Metadata, NamespaceRef, Phase, TableReport};
 
 use super::*;
+use crate::session::ledger::{MAX_BYTES_UNDER_WAY, MAX_PART_BYTES};
 use crate::session::test_lock;
 
 fn lock(request_id: &str, paths: &[&str], mode: Mode) -> Arc<Lock> {
@@ -329,6 +330,40 @@ fn a_large_report_has_parts() {
         ledger.granted_anew(&lock(&format!("h{number}"), &[&path], Mode::Write), number);
     }
     assert!(ledger.report(empty_report()).is_none());
+}
+
+#[test]
+fn a_session_is_refused_before_it_has_too_much_for_a_report_and_others_are_not() {
+    let mut ledger = RequestTable::new("se_1");
+    // Of requests of this size, the fewest bytes fit into a part.
+    let half = "p".repeat(MAX_PART_BYTES / 2);
+    let of_half = |number: u64| lock(&format!("r{number}"), &[&format!("{half}{number}")], Mode::Write);
+    let mut number = 0;
+    let refused = loop {
+        let next = of_half(number);
+        if let Err(refused) = ledger.check_bytes(&next) {
+            break refused;
+        }
+        ledger.granted_anew(&next, number);
+        number += 1;
+    };
+    assert_eq!(refused.limit().map(|limit| limit.name), Some("max_table_bytes_of_session"));
+    assert!(number > 40, "{number}");
+    assert_eq!(ledger.check_bytes(&of_half(0)), Ok(()), "it is a repeat");
+    let before = ledger.bytes();
+    ledger.granted_anew(&of_half(0), number);
+    assert_eq!(ledger.bytes(), before, "it counts once");
+    let under_way = (MAX_BYTES_UNDER_WAY / MAX_PART_BYTES * 2) as u64;
+    (number..number + under_way - 1).for_each(|more| ledger.granted_anew(&of_half(more), more));
+    assert!(ledger.report(empty_report()).is_some(), "also with what is under way");
+
+    assert_eq!(RequestTable::new("se_2").check_bytes(&of_half(number)), Ok(()), "that of another session");
+    for more in number - 1..number + under_way {
+        ledger.remove(&format!("r{more}"));
+    }
+    assert_eq!(ledger.check_bytes(&of_half(number)), Ok(()), "what is released makes room");
+    ledger.clear();
+    assert_eq!(ledger.bytes(), 0);
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl SessionConnection<'_> {
             match message {
                 Pending::Lock(lock)
                     if self.may_be_unplaced(&lock, 0)
-                        && self.check_request_count(&lock.request_id).is_ok()
+                        && self.check_room(&lock).is_ok()
                         && protocol::validate_claims(&lock, &limits).is_ok() =>
                 {
                     let ticket = self.shown.places.get(&lock.request_id).copied();

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use holdfast_api::session_message::Lock;
 use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phase, ReportedHold, WaitId};
 
+use super::ledger::reported_bytes;
+
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
@@ -26,11 +28,14 @@ pub(super) struct Request {
     pub(super) ticket: Option<WaitId>,
     /// Whether its release is under way, or has failed.
     pub(super) is_released: bool,
+    /// Roughly how many bytes it takes in a report.
+    bytes: usize,
 }
 
 impl Request {
     fn new(lock: &Arc<Lock>, state: RequestState) -> Self {
-        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_released: false }
+        let bytes = reported_bytes(lock);
+        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_released: false, bytes }
     }
 
     fn waits(&self) -> bool {
@@ -71,6 +76,8 @@ pub(super) struct RequestTable {
     pub(super) unplaced: u64,
     /// Those that do, by number.
     pub(super) places: BTreeMap<u64, String>,
+    /// Roughly how many bytes all requests take in a report.
+    pub(super) bytes: usize,
 }
 
 impl RequestTable {
@@ -81,6 +88,7 @@ impl RequestTable {
             holds: BTreeMap::new(),
             unplaced: 0,
             places: BTreeMap::new(),
+            bytes: 0,
         }
     }
 
@@ -295,6 +303,7 @@ impl RequestTable {
     pub(super) fn clear(&mut self) -> Vec<String> {
         self.holds.clear();
         self.places.clear();
+        self.bytes = 0;
         let mut request_ids: Vec<String> = std::mem::take(&mut self.requests).into_keys().collect();
         request_ids.sort_unstable();
         request_ids
@@ -303,8 +312,9 @@ impl RequestTable {
     /// Adds a request in this state, or replaces the one of its name.
     pub(super) fn put(&mut self, lock: &Arc<Lock>, state: RequestState) {
         let request = Request::new(lock, state);
+        self.bytes += request.bytes;
         let replaced = self.requests.insert(lock.request_id.clone(), request);
-        self.forget_place(replaced.as_ref());
+        self.forget(replaced.as_ref());
         if let RequestState::Unplaced(number) = state {
             self.places.insert(number, lock.request_id.clone());
         }
@@ -312,13 +322,15 @@ impl RequestTable {
 
     fn take(&mut self, request_id: &str) -> Option<Request> {
         let removed = self.requests.remove(request_id);
-        self.forget_place(removed.as_ref());
+        self.forget(removed.as_ref());
         removed
     }
 
-    fn forget_place(&mut self, gone: Option<&Request>) {
-        if let Some(Request { state: RequestState::Unplaced(number), .. }) = gone {
-            self.places.remove(number);
+    fn forget(&mut self, gone: Option<&Request>) {
+        let Some(gone) = gone else { return };
+        self.bytes -= gone.bytes;
+        if let RequestState::Unplaced(number) = gone.state {
+            self.places.remove(&number);
         }
     }
 

@@ -25,7 +25,7 @@ impl SessionConnection<'_> {
 
     /// Lets a request wait that the leader can't decide yet, if the session may have one more.
     pub(super) async fn wait_for_table(&mut self, lock: &Arc<Lock>) -> Result<(), CloseReason> {
-        if let Err(refused) = self.check_request_count(&lock.request_id) {
+        if let Err(refused) = self.check_room(lock) {
             let job = ClientCommand::Lock(Arc::clone(lock));
             // A refusal would say that it has nothing.
             let error = if self.may_be_granted(&job, 0) { unknown_outcome() } else { ApiError::from(refused) };
@@ -45,14 +45,15 @@ impl SessionConnection<'_> {
         .await
     }
 
-    /// Checks the limit of the leader, which does not know of these requests: nothing else bounds them.
-    pub(super) fn check_request_count(&self, request_id: &str) -> Result<(), CommandError> {
+    /// Checks the limit of the leader, which does not know of these requests, and that they can be reported: nothing
+    /// else bounds them.
+    pub(super) fn check_room(&self, lock: &Lock) -> Result<(), CommandError> {
         let of_account = self.tenant().map_or(u64::MAX, |tenant| tenant.limits().max_requests_per_session);
         let max = of_account.min(MAX_TABLE_REQUESTS);
-        if (self.requests.len() as u64) < max || self.requests.state(request_id).is_some() {
-            return Ok(());
+        if self.requests.len() as u64 >= max && self.requests.state(&lock.request_id).is_none() {
+            return Err(CommandError::too_many_requests(max));
         }
-        Err(CommandError::too_many_requests(max))
+        self.requests.check_bytes(lock)
     }
 
     /// Sends the first of them again, which the leader answers once its table is complete, or after a while.
