@@ -1,8 +1,9 @@
-//! Calls that wait at a shard, watches, and connections of sessions: they take memory for minutes, and no permits. So
-//! they are counted apart, and are never the reason to refuse another kind of call. Connections have a limit of their
+//! Calls that wait at a shard, requests of sessions that wait for a lock table in memory, watches, and connections of
+//! sessions: they take memory for minutes, and no permits. So they are counted apart, and are never the reason to refuse another kind of call. Connections have a limit of their
 //! own.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use holdfast_api::{ApiError, ApiResult};
@@ -57,6 +58,12 @@ pub(crate) struct HeldCall {
     calls: HeldCalls,
     counted_as: (Sharer, Kind),
     bytes: u64,
+}
+
+impl fmt::Debug for HeldCall {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("HeldCall").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }
 
 impl HeldCalls {

@@ -262,6 +262,40 @@ async fn so_many_requests_of_a_session_wait_for_a_table_and_no_more() {
 }
 
 #[tokio::test]
+async fn so_many_requests_of_all_sessions_of_an_account_wait_for_a_table_as_it_may_hold_calls() {
+    let world = TestGateway::start().await;
+    let limits = LimitsPatch { max_held_calls: Some(2), ..LimitsPatch::default() };
+    let tenant = limited_tenant(&world, limits).await;
+    let is_complete = Arc::new(AtomicBool::new(false));
+    world.serve_as_table(&is_complete);
+    let mut clients = Vec::new();
+    for name in ["a", "b"] {
+        let mut client = SessionClient::connect(&world, &tenant);
+        client.open(None).await;
+        client.lock(name).await;
+        let told = client.receive().await;
+        assert!(matches!(&told, ServerMessage::Enqueued { request_id, .. } if request_id == name), "{told:?}");
+        clients.push(client);
+    }
+    clients[0].lock("c").await;
+    match clients[0].receive().await {
+        ServerMessage::Refused { request_id, why: RefusalCause::Fault(error) } => {
+            assert_eq!((request_id.as_str(), error.code), ("c", Code::RateLimited));
+            assert_eq!(error.ids[0], ("limit", "max_held_calls".to_owned()));
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+    is_complete.store(true, Ordering::SeqCst);
+    for (client, name) in clients.iter_mut().zip(["a", "b"]) {
+        let told = client.receive().await;
+        assert!(matches!(&told, ServerMessage::Acquired { request_id, .. } if request_id == name), "{told:?}");
+    }
+    let account = tenant.tenant().unwrap().account.id;
+    let used = world.service.inner.held_calls.used(crate::admission::Sharer::Account(account));
+    assert_eq!(used[0].1, 0, "what its leader knows is charged there");
+}
+
+#[tokio::test]
 async fn a_listed_request_waits_until_the_table_of_its_namespace_is_complete() {
     let world = TestGateway::start().await;
     let tenant = demo_tenant(&world).await;

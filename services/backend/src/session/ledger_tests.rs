@@ -205,20 +205,20 @@ fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
 fn requests_without_a_place_are_sent_again_in_order_until_they_have_one() {
     let mut ledger = RequestTable::new("se_1");
     let (first, second) = (lock("z", &["x"], Mode::Write), lock("a", &["y"], Mode::Write));
-    ledger.unplaced(&first);
-    ledger.unplaced(&second);
+    ledger.unplaced(&first, None, None);
+    ledger.unplaced(&second, None, None);
     assert_eq!((ledger.first_unplaced(9), ledger.first_unplaced(1)), (vec!["z".into(), "a".into()], vec!["z".into()]));
     assert!(ledger.is_unplaced("z") && ledger.waiting("z").is_some() && ledger.has_or_awaits("z"));
     ledger.enqueued(&first, WaitId(4));
     assert!(!ledger.is_unplaced("z") && ledger.first_unplaced(9) == ["a"]);
     ledger.released_without_views("a");
     assert!(ledger.first_unplaced(9).is_empty() && !ledger.is_unplaced("a"));
-    ledger.unplaced(&second);
-    ledger.unplaced(&second);
+    ledger.unplaced(&second, None, None);
+    ledger.unplaced(&second, None, None);
     assert_eq!((ledger.first_unplaced(9), ledger.len()), (vec!["a".into()], 2), "each is in it once");
     ledger.granted_anew(&second, 5);
     assert!(ledger.first_unplaced(9).is_empty());
-    ledger.unplaced(&lock("b", &["y"], Mode::Write));
+    ledger.unplaced(&lock("b", &["y"], Mode::Write), None, None);
     ledger.clear();
     assert!(ledger.first_unplaced(9).is_empty() && ledger.len() == 0);
 }
@@ -284,7 +284,7 @@ fn a_report_has_what_is_held_by_each_request_and_no_release_that_is_under_way() 
 fn requests_that_wait_are_reported_in_order_with_their_places() {
     let mut ledger = RequestTable::new("se_1");
     assert!(!ledger.displace());
-    ledger.unplaced(&lock("last", &["x"], Mode::Write));
+    ledger.unplaced(&lock("last", &["x"], Mode::Write), None, None);
     ledger.enqueued(&lock("second", &["x"], Mode::Write), WaitId(20));
     ledger.enqueued(&lock("first", &["x"], Mode::Write), WaitId(10));
     ledger.enqueued(&lock("gone", &["x"], Mode::Write), WaitId(15));
@@ -318,7 +318,7 @@ fn a_large_report_has_parts() {
         let path = format!("{long}{number}");
         ledger.granted_anew(&lock(&format!("r{number}"), &[&path], Mode::Write), number);
     }
-    ledger.unplaced(&lock("w", &["x"], Mode::Write));
+    ledger.unplaced(&lock("w", &["x"], Mode::Write), None, None);
     let parts = ledger.report(empty_report()).expect("they are not too many");
     let numbers: Vec<_> = parts.iter().map(|part| (part.part, part.parts, part.granted.len())).collect();
     assert_eq!(numbers, [(1, 3, 2), (2, 3, 2), (3, 3, 1)]);

@@ -207,13 +207,15 @@ impl SessionConnection<'_> {
         for message in std::mem::take(&mut self.pending) {
             match message {
                 Pending::Lock(lock)
-                    if self.may_be_unplaced(&lock, 0)
-                        && self.check_room(&lock).is_ok()
-                        && protocol::validate_claims(&lock, &limits).is_ok() =>
+                    if self.may_be_unplaced(&lock, 0) && protocol::validate_claims(&lock, &limits).is_ok() =>
                 {
+                    let Ok(counted) = self.count_unplaced(&lock) else {
+                        others.push(Pending::Lock(lock));
+                        continue;
+                    };
                     let ticket = self.shown.places.get(&lock.request_id).copied();
                     self.count_pending(lock_bytes(&lock));
-                    self.requests.unplaced_with(&Arc::new(lock), ticket);
+                    self.requests.unplaced(&Arc::new(lock), ticket, counted);
                     self.has_unplaced = true;
                 }
                 message => others.push(message),

@@ -8,6 +8,7 @@ use holdfast_api::session_message::Lock;
 use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phase, ReportedHold, WaitId};
 
 use super::ledger::reported_bytes;
+use crate::admission::HeldCall;
 
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +31,14 @@ pub(super) struct Request {
     pub(super) is_released: bool,
     /// Roughly how many bytes it takes in a report.
     bytes: usize,
+    /// Counts it for its account while it waits and never had a place.
+    counted: Option<HeldCall>,
 }
 
 impl Request {
     fn new(lock: &Arc<Lock>, state: RequestState) -> Self {
         let bytes = reported_bytes(lock);
-        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_released: false, bytes }
+        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_released: false, bytes, counted: None }
     }
 
     fn waits(&self) -> bool {
@@ -165,10 +168,14 @@ impl RequestTable {
         self.insert_hold(held.path.0, held.fencing_token, hold);
     }
 
-    /// Records that a request waits behind all such ones without a place at its leader.
-    pub(super) fn unplaced(&mut self, lock: &Arc<Lock>) {
+    /// Records that a request waits behind all such ones without a place at its leader, and which one it had at an
+    /// earlier one. Its account is charged for it as long as it does.
+    pub(super) fn unplaced(&mut self, lock: &Arc<Lock>, ticket: Option<WaitId>, counted: Option<HeldCall>) {
         self.unplaced += 1;
         self.put(lock, RequestState::Unplaced(self.unplaced));
+        if let Some(request) = self.requests.get_mut(&lock.request_id) {
+            (request.ticket, request.counted) = (ticket, counted);
+        }
     }
 
     pub(super) fn is_unplaced(&self, request_id: &str) -> bool {

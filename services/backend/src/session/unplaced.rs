@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use holdfast_api::ApiError;
+use holdfast_api::ApiResult;
 use holdfast_api::session_message::{Lock, ServerMessage};
 use holdfast_types::{CommandError, MAX_TABLE_REQUESTS};
 
@@ -11,7 +11,9 @@ use super::channel::CloseReason;
 use super::client_command::ClientCommand;
 use super::commands::{MAX_BATCH_CLAIMS, MAX_BATCH_COMMANDS};
 use super::connection::SessionConnection;
+use super::ledger::reported_bytes;
 use super::replies::unknown_outcome;
+use crate::admission::{HeldCall, Share};
 
 impl SessionConnection<'_> {
     /// Returns whether a request of the client waits if the leader's table is not complete. So does one that a resumed
@@ -25,13 +27,16 @@ impl SessionConnection<'_> {
 
     /// Lets a request wait that the leader can't decide yet, if the session may have one more.
     pub(super) async fn wait_for_table(&mut self, lock: &Arc<Lock>) -> Result<(), CloseReason> {
-        if let Err(refused) = self.check_room(lock) {
-            let job = ClientCommand::Lock(Arc::clone(lock));
-            // A refusal would say that it has nothing.
-            let error = if self.may_be_granted(&job, 0) { unknown_outcome() } else { ApiError::from(refused) };
-            return self.on_command_failed(&job, error).await;
-        }
-        self.requests.unplaced(lock);
+        let counted = match self.count_unplaced(lock) {
+            Ok(counted) => counted,
+            Err(refused) => {
+                let job = ClientCommand::Lock(Arc::clone(lock));
+                // A refusal would say that it has nothing.
+                let error = if self.may_be_granted(&job, 0) { unknown_outcome() } else { refused };
+                return self.on_command_failed(&job, error).await;
+            }
+        };
+        self.requests.unplaced(lock, None, counted);
         self.has_unplaced = true;
         let (request_id, blockers, holders) = (lock.request_id.clone(), Vec::new(), Vec::new());
         self.send(ServerMessage::Enqueued {
@@ -45,9 +50,21 @@ impl SessionConnection<'_> {
         .await
     }
 
-    /// Checks the limit of the leader, which does not know of these requests, and that they can be reported: nothing
-    /// else bounds them.
-    pub(super) fn check_room(&self, lock: &Lock) -> Result<(), CommandError> {
+    /// Counts a request that waits without a place, if there is room for it. Its account is charged for no state of it
+    /// until its leader knows it, so it is held like a call until then.
+    ///
+    /// # Errors
+    /// `QUOTA_EXCEEDED` at the limits of the session, `RATE_LIMITED` at that of the account.
+    pub(super) fn count_unplaced(&self, lock: &Lock) -> ApiResult<Option<HeldCall>> {
+        self.check_room(lock)?;
+        // Whoever has lost access hears of it elsewhere.
+        let Ok(tenant) = self.tenant() else { return Ok(None) };
+        let held_calls = &self.session.service.inner.held_calls;
+        held_calls.acquire(Share::from(tenant.account), reported_bytes(lock)).map(Some)
+    }
+
+    /// Checks the limit of the leader, which does not know of these requests, and that they can be reported.
+    fn check_room(&self, lock: &Lock) -> Result<(), CommandError> {
         let of_account = self.tenant().map_or(u64::MAX, |tenant| tenant.limits().max_requests_per_session);
         let max = of_account.min(MAX_TABLE_REQUESTS);
         if self.requests.len() as u64 >= max && self.requests.state(&lock.request_id).is_none() {
