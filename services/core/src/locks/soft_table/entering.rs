@@ -26,11 +26,12 @@ impl SoftTable {
         self.hear_of_ends(log);
         self.settle(context);
         let of_log = |key: &NamespaceKey| log.slots.get(key).map(|slot| log.namespaces.get(*slot));
-        self.entering.retain(|key| log.slots.contains_key(key));
         let unfinished = self.rebuilds.iter().filter_map(|(key, rebuild)| Some((*key, rebuild, of_log(key)?)));
         let mut ready: Vec<(NamespaceKey, &Namespace)> = unfinished
             .filter_map(|(key, rebuild, of_log)| rebuild.can_go_on(of_log).then_some((key, of_log)))
             .collect();
+        // What can't go on waits for the log.
+        self.entering.retain(|key| ready.binary_search_by_key(key, |(key, _)| *key).is_ok());
         if ready.is_empty() || !self.begin_step(context) {
             return;
         }
@@ -46,8 +47,10 @@ impl SoftTable {
 
     /// Goes on with a namespace if everything is there, for a slice, as far as there are revisions.
     pub(super) fn rebuild(&mut self, context: &EntryContext, namespace: &Namespace) {
-        let rebuild = self.rebuilds.get(&NamespaceKey::of(&namespace.id));
-        if rebuild.is_some_and(|rebuild| rebuild.can_go_on(namespace)) && self.begin_step(context) {
+        let key = NamespaceKey::of(&namespace.id);
+        if !self.rebuilds.get(&key).is_some_and(|rebuild| rebuild.can_go_on(namespace)) {
+            self.entering.remove(&key);
+        } else if self.begin_step(context) {
             self.enter_some(context, namespace);
         }
     }

@@ -178,7 +178,7 @@ impl LocksState {
         }
     }
 
-    /// As [`Budget::takes_end`](crate::locks::txn::Budget::takes_end).
+    /// Returns whether the slice has room for one more end, and takes that.
     pub(super) fn takes_end(&mut self) -> bool {
         self.budget.takes_end()
     }

@@ -1,12 +1,13 @@
 //! What gateways report of the sessions of before the epoch, in one namespace, until it is entered into its lock table.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::reported::{ClaimOrder, ClaimPlace, Report, ReportedClaim, WaitOrder};
+use super::reported::{ClaimPlace, Report, ReportedClaim, WaitOrder};
 use crate::locks::namespace::Namespace;
-use crate::{CommandError, MAX_REPORT_PARTS, ReportedWait, SessionNumber, TableReport};
+use crate::{CommandError, FencingToken, MAX_REPORT_PARTS, ReportedWait, SessionNumber, TableReport};
 
 /// How far the lock table of a namespace is.
 #[derive(Debug, Default)]
@@ -18,9 +19,9 @@ pub(super) struct Rebuild {
     parts: BTreeMap<SessionNumber, Parts>,
     /// Whole reports, until everything is entered.
     reports: BTreeMap<SessionNumber, Report>,
-    /// Of each part of them the next claim, in the order in which they are entered. Those of a session that has ended
-    /// since, or has given them up, are passed over.
-    claims: BTreeSet<(ClaimOrder, SessionNumber)>,
+    /// Of each part of them the next claim, in the order in which they are entered. Those that are given up are passed
+    /// over.
+    claims: BTreeSet<(Reverse<FencingToken>, SessionNumber, ClaimPlace)>,
     /// Of each part the next request that waits, in the order of the queue.
     waits: BTreeSet<(WaitOrder, SessionNumber)>,
     /// The number of whole reports so far.
@@ -152,7 +153,7 @@ impl Rebuild {
         self.taken += 1;
         report.set_order(self.taken);
         self.missing.remove(&number);
-        self.claims.extend(report.first_claims().map(|next| (next, number)));
+        self.claims.extend(report.first_claims().map(|(token, place)| (token, number, place)));
         self.waits.extend(report.first_waits().map(|next| (next, number)));
         self.reports.insert(number, report);
     }
@@ -162,6 +163,7 @@ impl Rebuild {
     pub(super) fn session_ended(&mut self, number: SessionNumber) -> Option<Report> {
         let unfinished = self.parts.remove(&number).map(|parts| parts.report);
         let Some(report) = self.reports.remove(&number) else { return unfinished };
+        self.forget_next(number, &report);
         // What is entered of it ends there.
         if self.stage == Stage::Collecting || (self.stage == Stage::Entering && report.has_claims()) {
             self.missing.insert(number);
@@ -171,8 +173,20 @@ impl Rebuild {
 
     /// A session gives up a request, or all of them, as far as they are not entered.
     pub(super) fn withdraw(&mut self, number: SessionNumber, request_id: Option<&str>) {
-        if let Some(report) = self.reports.get_mut(&number) {
-            report.withdraw(request_id);
+        let Some(mut report) = self.reports.remove(&number) else { return };
+        if request_id.is_none() {
+            self.forget_next(number, &report);
+        }
+        report.withdraw(request_id);
+        self.reports.insert(number, report);
+    }
+
+    fn forget_next(&mut self, number: SessionNumber, report: &Report) {
+        for (token, place) in report.first_claims() {
+            self.claims.remove(&(token, number, place));
+        }
+        for next in report.first_waits() {
+            self.waits.remove(&(next, number));
         }
     }
 
@@ -201,9 +215,9 @@ impl Rebuild {
 
     /// Takes the next claim, which has the highest token: its session, and where it is.
     pub(super) fn next_claim(&mut self) -> Option<(SessionNumber, ClaimPlace)> {
-        let ((_, place), number) = self.claims.pop_first()?;
+        let (_, number, place) = self.claims.pop_first()?;
         let next = self.reports.get_mut(&number)?.pass_claim(place);
-        self.claims.extend(next.map(|next| (next, number)));
+        self.claims.extend(next.map(|(token, place)| (token, number, place)));
         Some((number, place))
     }
 

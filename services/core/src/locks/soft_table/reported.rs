@@ -72,11 +72,13 @@ impl Report {
             let places = granted.claims.iter().enumerate();
             claims.extend(places.map(|(claim, it)| (rank(it.fencing_token), ClaimPlace { part, request, claim })));
         }
-        claims.sort_unstable_by(|one, other| other.cmp(one));
+        claims.sort_unstable();
+        claims.reverse();
         let places = report.pending.iter().enumerate();
         let in_queue = places.map(|(wait, it)| (it.ticket.is_none(), it.ticket.map(turn), WaitPlace { part, wait }));
         let mut waits: Vec<(bool, Option<WaitId>, WaitPlace)> = in_queue.collect();
-        waits.sort_unstable_by(|one, other| other.cmp(one));
+        waits.sort_unstable();
+        waits.reverse();
         let granted = report.granted.iter().map(|it| Granted { request: Some(it.clone()), has_entered: false });
         let pending = report.pending.iter().cloned().map(Some).collect();
         self.parts.push(Part { granted: granted.collect(), pending, claims, waits });
