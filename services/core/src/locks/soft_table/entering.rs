@@ -26,9 +26,9 @@ impl SoftTable {
         self.hear_of_ends(log);
         self.settle(context);
         let of_log = |key: &NamespaceKey| log.slots.get(key).map(|slot| log.namespaces.get(*slot));
-        let unfinished = self.rebuilds.iter().filter_map(|(key, rebuild)| Some((*key, rebuild, of_log(key)?)));
+        let unfinished = self.rebuilds.iter().filter(|(_, rebuild)| !rebuild.has_completed());
         let mut ready: Vec<(NamespaceKey, &Namespace)> = unfinished
-            .filter_map(|(key, rebuild, of_log)| rebuild.can_go_on(of_log).then_some((key, of_log)))
+            .filter_map(|(key, it)| Some((*key, of_log(key).filter(|of_log| it.can_go_on(of_log))?)))
             .collect();
         // What can't go on waits for the log.
         self.entering.retain(|key| ready.binary_search_by_key(key, |(key, _)| *key).is_ok());

@@ -105,6 +105,11 @@ impl Rebuild {
         }
     }
 
+    /// Returns whether it was completed.
+    pub(super) fn has_completed(&self) -> bool {
+        self.stage == Stage::Complete
+    }
+
     fn is_all_there(&self, namespace: &Namespace) -> bool {
         self.missing(namespace).next().is_none()
     }
