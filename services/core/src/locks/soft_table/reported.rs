@@ -33,11 +33,11 @@ pub(super) type WaitOrder = (bool, Option<WaitId>, u64, WaitPlace);
 pub(super) struct Report {
     /// Its place among the reports.
     order: u64,
-    parts: Vec<Part>,
+    parts: Vec<ReportPart>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct ReportPart {
     granted: Vec<Granted>,
     pending: Vec<Option<ReportedWait>>,
     /// The claims that are still to be entered, the next one last.
@@ -81,7 +81,7 @@ impl Report {
         waits.reverse();
         let granted = report.granted.iter().map(|it| Granted { request: Some(it.clone()), has_entered: false });
         let pending = report.pending.iter().cloned().map(Some).collect();
-        self.parts.push(Part { granted: granted.collect(), pending, claims, waits });
+        self.parts.push(ReportPart { granted: granted.collect(), pending, claims, waits });
     }
 
     /// Sets its place among the reports, once it is whole.
@@ -135,7 +135,7 @@ impl Report {
         (taken, next)
     }
 
-    fn wait_order(&self, part: &Part) -> Option<WaitOrder> {
+    fn wait_order(&self, part: &ReportPart) -> Option<WaitOrder> {
         part.waits.last().map(|(has_no_ticket, ticket, place)| (*has_no_ticket, *ticket, self.order, *place))
     }
 
