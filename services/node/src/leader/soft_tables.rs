@@ -285,7 +285,7 @@ mod tests {
         core.apply(&CONTEXT, &Command::Locks(command)).outcome.expect("nothing is refused")
     }
 
-    fn core() -> ShardState {
+    pub(super) fn core() -> ShardState {
         let mut core = ShardState::new(Application::Locks, "locks_00");
         let message = NamespaceMessage::open_durable(namespace(), Limits::default(), Durability::Session);
         apply(&mut core, LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
@@ -293,7 +293,7 @@ mod tests {
     }
 
     /// Writes what is to be written for the tables.
-    fn write(tables: &mut SoftTables, core: &mut ShardState, attempt: u64) -> TableCommand {
+    pub(super) fn write(tables: &mut SoftTables, core: &mut ShardState, attempt: u64) -> TableCommand {
         let command = tables.next_command(core, || Some(attempt)).expect("there is something to write");
         assert_eq!(tables.next_command(core, || Some(attempt + 1)), None, "one at a time");
         let outcome = apply(core, LocksCommand::Table(command.clone()));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     /// Opens a session, and returns what it asks for.
-    fn acquire(core: &mut ShardState, number: u8) -> LocksCommand {
+    pub(super) fn acquire(core: &mut ShardState, number: u8) -> LocksCommand {
         let Response::TableSessionOpened { session, .. } = apply(core, opening(number)) else {
             panic!("it is not opened")
         };
@@ -336,7 +336,11 @@ mod tests {
         })
     }
 
-    fn outcome(tables: &mut SoftTables, core: &ShardState, command: &LocksCommand) -> Result<Response, CommandError> {
+    pub(super) fn outcome(
+        tables: &mut SoftTables,
+        core: &ShardState,
+        command: &LocksCommand,
+    ) -> Result<Response, CommandError> {
         tables.apply(core, (1_000, Rules::TWO), command).expect("it is for the tables").outcome
     }
 

@@ -81,3 +81,60 @@ impl SoftTables {
         self.scheduled_ms
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{
+        LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedRequest, Response, TableCommand, TableReport,
+    };
+
+    use super::super::tests::{acquire, core, outcome, write};
+    use super::*;
+    use crate::testing::namespace;
+
+    /// More than two steps enter.
+    const LOCKS: u64 = 1_300;
+
+    fn request(number: u64) -> ReportedRequest {
+        let path = Path::flat(format!("l{number}"));
+        ReportedRequest {
+            request_id: format!("r{number}"),
+            holder: None,
+            metadata: Metadata::new(),
+            claimed: 1,
+            claims: vec![ReportedHold { path, mode: Mode::Write, fencing_token: number + 1 }],
+        }
+    }
+
+    #[test]
+    fn a_large_table_is_entered_in_steps_and_who_waits_is_woken_after_the_last() {
+        let (mut core, mut tables) = (core(), SoftTables::default());
+        write(&mut tables, &mut core, 7);
+        let LocksCommand::Session(earlier) = acquire(&mut core, 1) else { panic!("it is of a session") };
+        tables.end();
+        write(&mut tables, &mut core, 8);
+        let later = acquire(&mut core, 2);
+        assert!(tables.take_wakes_all() && tables.must_wait(&core, &later));
+        let report = TableReport {
+            namespace: namespace(),
+            session: earlier.session,
+            connection_epoch: earlier.message.epoch,
+            seq: 0,
+            table_epoch: core.table_epoch(),
+            part: 1,
+            parts: 1,
+            granted: (0..LOCKS).map(request).collect(),
+            pending: Vec::new(),
+        };
+        let report = LocksCommand::Table(TableCommand::Report(report));
+        assert_eq!(outcome(&mut tables, &core, &report), Ok(Response::Done));
+        assert!(tables.needs_wakeup(), "a task goes on with it");
+        for goes_on in [true, false] {
+            assert!(tables.must_wait(&core, &later) && !tables.take_wakes_all());
+            let due_ms = tables.advance(&core, 1_000, Rules::TWO);
+            assert_eq!(due_ms.is_some_and(|due_ms| due_ms <= 1_000), goes_on);
+        }
+        assert!(!tables.must_wait(&core, &later) && tables.take_wakes_all());
+        assert!(matches!(outcome(&mut tables, &core, &later), Ok(Response::Granted { .. })));
+    }
+}
