@@ -55,7 +55,7 @@ impl SessionConnection<'_> {
             self.on_session_gone();
             return Ok(());
         };
-        self.report = Some(EpochReport::start(&self.session, parts));
+        self.report = Some(EpochReport::start(&self.session, parts, self.promised <= self.reported));
         Ok(())
     }
 
@@ -86,14 +86,15 @@ impl SessionConnection<'_> {
     pub(super) fn keep_ledger(self) {
         let is_open = !self.has_ended && !self.is_session_gone();
         if self.session.table_epoch.is_some() && is_open && self.is_complete && self.requests.knows_requests() {
-            let Self { session, requests, promised, report, .. } = self;
-            KeptLedger { session, requests, promised, report }.spawn();
+            let Self { session, requests, promised, reported, report, .. } = self;
+            KeptLedger { session, requests, promised, reported, report }.spawn();
         }
     }
 
     /// The session is as alive as ever: it goes on at the leader that has its report.
     fn end_report(&mut self) {
-        self.report = None;
+        (self.report, self.reported) = (None, self.promised);
+        self.keep_alive.note_report(self.promised);
         for _ in 0..std::mem::take(&mut self.owed_keep_alives) {
             self.keep_alive.request();
         }
