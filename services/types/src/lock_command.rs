@@ -152,6 +152,12 @@ impl LocksCommand {
         matches!(encoded, [_, 2, 2 | 9 | 10 | 13 | 14 | 22, ..])
     }
 
+    /// Returns whether an encoded [`Command`](crate::Command) is a report to the leader of a table in its memory, which is
+    /// never for the log, without decoding it.
+    pub fn is_table_report(encoded: &[u8]) -> bool {
+        matches!(encoded, [_, 2, 22, 4, ..])
+    }
+
     /// Returns whether an encoded [`Command`](crate::Command) is a batch, without decoding it.
     pub fn is_batch(encoded: &[u8]) -> bool {
         matches!(encoded, [_, 2, 10, ..])

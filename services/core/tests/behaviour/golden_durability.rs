@@ -177,5 +177,19 @@ fn commands_that_may_be_for_a_soft_table_are_known_by_their_first_bytes() {
     ] {
         let encoded = codec::encode(&Command::Locks(command.clone()));
         assert_eq!(LocksCommand::may_be_for_table(&encoded), may_be, "{command:?}");
+        assert!(!LocksCommand::is_table_report(&encoded), "{command:?}");
     }
+    let report = TableReport {
+        namespace: soft(),
+        session: 1,
+        connection_epoch: 1,
+        seq: 1,
+        table_epoch: 1,
+        part: 1,
+        parts: 1,
+        granted: Vec::new(),
+        pending: Vec::new(),
+    };
+    let encoded = codec::encode(&Command::Locks(LocksCommand::Table(TableCommand::Report(report))));
+    assert!(LocksCommand::is_table_report(&encoded) && LocksCommand::may_be_for_table(&encoded));
 }
