@@ -207,8 +207,13 @@ impl TestGateway {
     }
 
     /// Opens sessions as those of a lock table in memory from now on. While the flag is set, the leader is one of a
-    /// later epoch, which takes nothing of a session before its report; the report is kept.
-    pub(super) fn serve_as_leaders(&self, is_next: &Arc<AtomicBool>) -> Arc<Mutex<Vec<TableReport>>> {
+    /// later epoch, which takes nothing of a session before its report; the report is kept. The first leader may end as
+    /// soon as it has compared a list.
+    pub(super) fn serve_as_leaders(
+        &self,
+        is_next: &Arc<AtomicBool>,
+        ends_with_list: bool,
+    ) -> Arc<Mutex<Vec<TableReport>>> {
         let (running, is_next) = (self.shards.clone(), Arc::clone(is_next));
         let reports = Arc::<Mutex<Vec<TableReport>>>::default();
         let taken = Arc::clone(&reports);
@@ -227,8 +232,15 @@ impl TestGateway {
                 {
                     Err(CommandError::Unreported { table_epoch: NEXT_EPOCH })
                 }
+                LocksCommand::Batch(commands) if is_next.load(Ordering::SeqCst) => {
+                    let unreported = Err(CommandError::Unreported { table_epoch: NEXT_EPOCH });
+                    Ok(Response::Batch(vec![unreported; commands.len()]))
+                }
                 command => {
                     let reply = shards.serve_table(call, &command, true);
+                    if ends_with_list && matches!(command, LocksCommand::LockInfo(_)) {
+                        is_next.store(true, Ordering::SeqCst);
+                    }
                     return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
                 }
             };

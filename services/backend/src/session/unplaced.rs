@@ -31,7 +31,8 @@ impl SessionConnection<'_> {
             let error = if self.may_be_granted(&job, 0) { unknown_outcome() } else { ApiError::from(refused) };
             return self.on_command_failed(&job, error).await;
         }
-        self.requests.unplaced(lock);
+        let ticket = self.shown.take_place(&lock.request_id);
+        self.requests.unplaced_with(lock, ticket);
         self.has_unplaced = true;
         let (request_id, blockers, holders) = (lock.request_id.clone(), Vec::new(), Vec::new());
         self.send(ServerMessage::Enqueued {
@@ -43,6 +44,26 @@ impl SessionConnection<'_> {
             place: None,
         })
         .await
+    }
+
+    /// Lets the requests wait whose places a resumed client has shown, and which no leader has answered: their places are
+    /// reported to the next one. They had places before, so they are no more than the session may have.
+    pub(super) fn place_shown(&mut self) {
+        let mut queue = std::mem::take(&mut self.queue);
+        let is_shown = |command: &ClientCommand| match command {
+            ClientCommand::Lock(lock) => self.shown.has_place(&lock.request_id) && self.may_be_unplaced(lock, 0),
+            _ => false,
+        };
+        let shown = queue.extract(is_shown);
+        self.queue = queue;
+        for command in &shown {
+            if let ClientCommand::Lock(lock) = command
+                && let Some(ticket) = self.shown.take_place(&lock.request_id)
+            {
+                self.requests.unplaced_with(lock, Some(ticket));
+                self.has_unplaced = true;
+            }
+        }
     }
 
     /// Checks the limit of the leader, which does not know of these requests: nothing else bounds them.
