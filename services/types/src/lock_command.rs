@@ -152,8 +152,8 @@ impl LocksCommand {
         matches!(encoded, [_, 2, 2 | 9 | 10 | 13 | 14 | 19 | 22, ..])
     }
 
-    /// Returns whether an encoded [`Command`](crate::Command) is a report to the leader of a table in its memory, which is
-    /// never for the log, without decoding it.
+    /// Returns whether an encoded [`Command`](crate::Command) is a report to the leader of a table in its memory, which
+    /// is never for the log, without decoding it.
     pub fn is_table_report(encoded: &[u8]) -> bool {
         matches!(encoded, [_, 2, 22, 4, ..])
     }

@@ -250,8 +250,8 @@ impl TestGateway {
         reports
     }
 
-    /// Opens sessions as those of a lock table in memory from now on. While the flag is set, their leader takes reports and
-    /// asks for them again when a session is kept alive, as one does whose epoch has not begun. Counts the reports.
+    /// Opens sessions as those of a lock table in memory from now on. While the flag is set, their leader takes reports
+    /// and asks for them again when a session is kept alive, as one does whose epoch has not begun. Counts the reports.
     pub(super) fn ask_for_reports_again(&self, asks: &Arc<AtomicBool>) -> watch::Receiver<u64> {
         let (running, asks) = (self.shards.clone(), Arc::clone(asks));
         let (taken, reports) = watch::channel(0);

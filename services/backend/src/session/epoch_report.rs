@@ -43,8 +43,8 @@ pub(super) enum Reported {
 }
 
 impl EpochReport {
-    /// Begins to send a report: at once, unless the leader of its epoch has had one. A leader that asks for it again has
-    /// not begun its own epoch, and is not asked without a pause.
+    /// Begins to send a report: at once, unless the leader of its epoch has had one. Whoever asks for it again has not
+    /// begun an epoch of its own, and is not sent one after the other without a pause.
     pub(super) fn start(session: &Arc<SessionHandle>, parts: Vec<TableReport>, is_repeat: bool) -> Self {
         let until = Instant::now() + MAX_WAIT + Duration::from_millis(session.ttl_ms);
         let (session, reply) = (Arc::clone(session), pending().boxed());

@@ -61,8 +61,8 @@ impl KeepAliveScheduler {
         self.reported = self.reply.as_ref().map(|_| table_epoch);
     }
 
-    /// Returns the outcome of the next keep-alive, and how many requests it answers. One that came before the report that
-    /// it asks for is sent again, once. Cancel-safe.
+    /// Returns the outcome of the next keep-alive, and how many requests it answers. One that came before the report
+    /// that it asks for is sent again, once. Cancel-safe.
     pub(super) async fn next(&mut self) -> (usize, ApiResult<KeepAliveReply>) {
         loop {
             if let Some(running) = &mut self.reply {

@@ -46,8 +46,8 @@ impl SessionConnection<'_> {
         .await
     }
 
-    /// Lets the requests wait whose places a resumed client has shown, and which no leader has answered: their places are
-    /// reported to the next one. They had places before, so they are no more than the session may have.
+    /// Lets the requests wait whose places a resumed client has shown, and which no leader has answered: their places
+    /// are reported to the next one. They had places before, so they are no more than the session may have.
     pub(super) fn place_shown(&mut self) {
         let mut queue = std::mem::take(&mut self.queue);
         let is_shown = |command: &ClientCommand| match command {

@@ -68,8 +68,8 @@ pub(crate) struct RequestTable {
     /// The request that later re-entrant requests of the same owner for the same paths share: it waits or holds.
     shared: HashMap<(Owner, Vec<Path>), RequestNo>,
     held: HashMap<OwnedPath, HeldPath>,
-    /// Paths that a request of their owner gives up, which the service has not confirmed, with that request and the token:
-    /// another one of the owner may have been granted them before, and has them under the same token.
+    /// Paths that a request of their owner gives up, which the service has not confirmed, with that request and the
+    /// token: another one of the owner may have been granted them before, and has them under the same token.
     given_up: HashMap<OwnedPath, (RequestNo, u64)>,
     awaited: AwaitedPaths,
     /// Requests with a message to send.
