@@ -20,7 +20,7 @@ fn run(leader: &mut Leader, ask: AskRelease) -> Result<Response, CommandError> {
 }
 
 /// How many holds a request concerns, and what the lock shows of it then.
-fn asked(leader: &mut Leader, ask: AskRelease) -> (u64, Option<ReleaseRequest>) {
+fn answer_to(leader: &mut Leader, ask: AskRelease) -> (u64, Option<ReleaseRequest>) {
     match run(leader, ask) {
         Ok(Response::ReleaseAsked { asked, truncated: false, view: AskedView::Lock(lock) }) => {
             (asked, lock.write_lock_holder.and_then(|holder| holder.release_requested).map(|request| *request))
@@ -30,7 +30,7 @@ fn asked(leader: &mut Leader, ask: AskRelease) -> (u64, Option<ReleaseRequest>) 
 }
 
 /// What sessions were told since the last time.
-fn told(leader: &mut Leader) -> Vec<(String, AskedHolds)> {
+fn sessions_told(leader: &mut Leader) -> Vec<(String, AskedHolds)> {
     let told = |effect| match effect {
         Effect::ReleaseRequested { session_id, asked, .. } => Some((session_id, asked)),
         _ => None,
@@ -45,21 +45,21 @@ fn names_field(outcome: &Result<Response, CommandError>, field: &str) -> bool {
 #[test]
 fn who_holds_a_lock_is_asked_for_it_once_and_keeps_it() {
     let mut leader = Leader::new();
-    assert_eq!(asked(&mut leader, ask_for("l", 1)), (0, None), "nobody ever asked for anything");
+    assert_eq!(answer_to(&mut leader, ask_for("l", 1)), (0, None), "nobody ever asked for anything");
     let (holder, waiter) = (leader.open("se_1", 0), leader.open("se_2", 0));
     let token = leader.granted(&holder, "l");
     leader.send(&waiter, acquire("l")).unwrap();
-    told(&mut leader);
-    let (count, request) = asked(&mut leader, AskRelease { within_ms: Some(5_000), ..ask_for("l", 2) });
+    sessions_told(&mut leader);
+    let (count, request) = answer_to(&mut leader, AskRelease { within_ms: Some(5_000), ..ask_for("l", 2) });
     assert_eq!(
         (count, request.map(|it| (it.reason, it.within_ms, it.force))),
         (1, Some(("why".into(), Some(5_000), false)))
     );
-    let told_of = told(&mut leader);
+    let told_of = sessions_told(&mut leader);
     let [(session_id, holds)] = told_of.as_slice() else { panic!("the holder alone is told") };
     assert_eq!((session_id.as_str(), holds.kind, holds.holds[0].fencing_token), ("se_1", Kind::Lock, token));
-    assert_eq!(asked(&mut leader, AskRelease { within_ms: Some(5_000), ..ask_for("l", 2) }).0, 1);
-    assert!(told(&mut leader).is_empty(), "a repeat tells nobody");
+    assert_eq!(answer_to(&mut leader, AskRelease { within_ms: Some(5_000), ..ask_for("l", 2) }).0, 1);
+    assert!(sessions_told(&mut leader).is_empty(), "a repeat tells nobody");
     leader.advance_by(5_000);
     assert_eq!(leader.holder("l"), owner(&holder));
 }
@@ -69,15 +69,15 @@ fn nobody_is_asked_before_a_table_is_complete_and_the_next_leader_knows_of_no_re
     let mut leader = Leader::new();
     let holder = leader.open("se_1", 0);
     let token = leader.granted(&holder, "l");
-    assert_eq!(asked(&mut leader, ask_for("l", 1)).0, 1);
+    assert_eq!(answer_to(&mut leader, ask_for("l", 1)).0, 1);
     let mut leader = leader.next();
     assert!(is_busy(&run(&mut leader, ask_for("l", 2))));
     reported(&mut leader, &holder, &[("l", token)]);
     assert_eq!(leader.holder("l"), owner(&holder));
-    told(&mut leader);
-    let (count, request) = asked(&mut leader, AskRelease { reason: "again".into(), ..ask_for("l", 3) });
+    sessions_told(&mut leader);
+    let (count, request) = answer_to(&mut leader, AskRelease { reason: "again".into(), ..ask_for("l", 3) });
     assert_eq!((count, request.map(|request| request.reason)), (1, Some("again".into())));
-    assert_eq!(told(&mut leader).len(), 1);
+    assert_eq!(sessions_told(&mut leader).len(), 1);
 }
 
 #[test]
