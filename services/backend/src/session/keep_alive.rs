@@ -56,8 +56,8 @@ impl KeepAliveScheduler {
         self.queued += 1;
     }
 
-    /// The leader of an epoch has the report of the session. A keep-alive that is under way may have come before it. What
-    /// the gateway sends on its own goes on at once: the last one may have been refused.
+    /// The leader of an epoch has the report of the session. A keep-alive that is under way may have come before it.
+    /// What the gateway sends on its own goes on at once: the last one may have been refused.
     pub(super) fn note_report(&mut self, table_epoch: Revision) {
         self.reported = self.reply.as_ref().map(|_| table_epoch);
         if let Some(interval) = &mut self.interval {
