@@ -31,7 +31,9 @@ pub(crate) async fn apply(
     bytes: &[u8],
     deadline: Instant,
 ) -> Result<Outcome, Option<Box<Command>>> {
-    if !may_be_for_table(bytes) || !shard.machine.has_soft_tables() {
+    // A report is never for the log, whatever has become of its namespace.
+    let is_for_leader = LocksCommand::is_table_report(bytes) || shard.machine.has_soft_tables();
+    if !may_be_for_table(bytes) || !is_for_leader {
         return Err(None);
     }
     match codec::decode(bytes) {

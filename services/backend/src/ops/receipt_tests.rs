@@ -44,7 +44,7 @@ impl Lost {
         let world = TestGateway::start().await;
         let tenant = demo_tenant(&world).await;
         let is_next = Arc::<AtomicBool>::default();
-        let reports = world.serve_as_leaders(&is_next);
+        let reports = world.serve_as_leaders(&is_next, false);
         let mut client = SessionClient::connect(&world, &tenant);
         let (session_id, _) = client.open(None).await;
         let mut granted = Vec::new();
@@ -219,6 +219,31 @@ async fn a_place_with_its_receipt_is_reported() {
     let (pending, places) = (vec![Pending::Lock(lock_named("a"))], vec![("a".to_owned(), place)]);
     resumed.send(ClientPayload::LockInfo(LockInfo { pending, places, ..LockInfo::default() })).await;
     let report = lost.report(&mut resumed).await;
+    assert_eq!(report.pending.iter().map(|wait| wait.ticket).collect::<Vec<_>>(), [Some(place.ticket)]);
+}
+
+#[tokio::test]
+async fn a_place_that_was_shown_to_a_leader_is_reported_to_the_next_one() {
+    let lost = Lost::holding(&["a"]).await;
+    lost.is_next.store(false, Ordering::SeqCst);
+    let mut waiter = SessionClient::connect(&lost.world, &lost.tenant);
+    let (session_id, _) = waiter.open(None).await;
+    waiter.lock("a").await;
+    let place = match waiter.receive().await {
+        ServerMessage::Enqueued { place: Some(place), .. } => place,
+        other => panic!("it has no place: {other:?}"),
+    };
+    drop(waiter);
+    // The leader that compares the list ends before it hears of the request.
+    let reports = lost.world.serve_as_leaders(&lost.is_next, true);
+    let mut resumed = SessionClient::connect_to(&lost.other, &lost.tenant);
+    assert!(resumed.open(Some(session_id)).await.1);
+    let (pending, places) = (vec![Pending::Lock(lock_named("a"))], vec![("a".to_owned(), place)]);
+    resumed.send(ClientPayload::LockInfo(LockInfo { pending, places, ..LockInfo::default() })).await;
+    resumed.send(ClientPayload::Release(Release { request_id: "none".to_owned(), unheard: false })).await;
+    while !matches!(resumed.receive().await, ServerMessage::Ready { .. }) {}
+    let reports = reports.lock();
+    let [report] = reports.as_slice() else { panic!("{reports:?}") };
     assert_eq!(report.pending.iter().map(|wait| wait.ticket).collect::<Vec<_>>(), [Some(place.ticket)]);
 }
 

@@ -10,7 +10,7 @@ use holdfast_api::session_message::{
 };
 use holdfast_api::*;
 use holdfast_types::{Kind, LocksCommand, Metadata, Mode, Path, ReportedHold, ReportedPermits, Wanted};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::call_limits_tests::limited_tenant;
 use super::core_node::{TestGateway, context};
@@ -391,4 +391,22 @@ async fn all_entries_of_a_part_count_against_the_limit_together() {
     client.send(ClientPayload::LockInfo(LockInfo { held, permits, ..LockInfo::default() })).await;
     let ended = client.ended().await;
     assert!(matches!(ended, CloseReason::Malformed(_)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_asks_for_a_report_again_and_again_gets_it_with_pauses() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let asks = Arc::new(AtomicBool::new(true));
+    let mut reports = world.ask_for_reports_again(&asks);
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(None).await;
+    client.send(ClientPayload::KeepAlive).await;
+    reports.wait_for(|count| *count >= 1).await.unwrap();
+    let first = Instant::now();
+    reports.wait_for(|count| *count >= 4).await.unwrap();
+    assert!(first.elapsed() >= Duration::from_millis(100), "{:?}", first.elapsed());
+    asks.store(false, Ordering::SeqCst);
+    let told = client.receive().await;
+    assert!(matches!(told, ServerMessage::KeptAlive { .. }), "{told:?}");
 }

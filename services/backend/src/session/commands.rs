@@ -212,6 +212,7 @@ impl SessionConnection<'_> {
                 }
                 let request_id = release.request_id.clone();
                 self.requests.mark_released(&request_id);
+                self.shown.take_place(&request_id);
                 if release.unheard {
                     return Ok(Some(self.request(SessionRequest::ReleaseUnheard { request_id })));
                 }

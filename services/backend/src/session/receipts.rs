@@ -40,7 +40,7 @@ pub(super) struct ShownList {
     part: u32,
     /// Granted requests whose receipts are good.
     granted: Vec<ShownRequest>,
-    /// Places whose receipts are good, by request id.
+    /// Places whose receipts are good, by request id, until a leader answers the request.
     places: HashMap<String, WaitId>,
     /// Bytes of holds and granted requests.
     bytes: usize,
@@ -48,6 +48,23 @@ pub(super) struct ShownList {
     refused: Option<(String, InvalidReceipt)>,
     /// Until when the list has to be there, while a report is owed.
     pub(super) deadline: Option<Instant>,
+}
+
+impl ShownList {
+    /// Returns whether the client has shown a place of a request that no leader has answered since.
+    pub(super) fn has_place(&self, request_id: &str) -> bool {
+        self.places.contains_key(request_id)
+    }
+
+    /// Takes that place: from now on it is known with the request, or does not count any more.
+    pub(super) fn take_place(&mut self, request_id: &str) -> Option<WaitId> {
+        self.places.remove(request_id)
+    }
+
+    /// The client has given up all requests.
+    pub(super) fn forget_places(&mut self) {
+        self.places.clear();
+    }
 }
 
 impl SessionConnection<'_> {
@@ -213,7 +230,7 @@ impl SessionConnection<'_> {
                         others.push(Pending::Lock(lock));
                         continue;
                     };
-                    let ticket = self.shown.places.get(&lock.request_id).copied();
+                    let ticket = self.shown.take_place(&lock.request_id);
                     self.count_pending(lock_bytes(&lock));
                     self.requests.unplaced(&Arc::new(lock), ticket, counted);
                     self.has_unplaced = true;

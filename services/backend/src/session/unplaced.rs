@@ -1,6 +1,7 @@
 //! Requests that wait while the lock table of their namespace is not complete in its leader's memory: they have no place
 //! in its queue yet, and are sent again, in order, until they have one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_api::ApiResult;
@@ -36,7 +37,8 @@ impl SessionConnection<'_> {
                 return self.on_command_failed(&job, error).await;
             }
         };
-        self.requests.unplaced(lock, None, counted);
+        let ticket = self.shown.take_place(&lock.request_id);
+        self.requests.unplaced(lock, ticket, counted);
         self.has_unplaced = true;
         let (request_id, blockers, holders) = (lock.request_id.clone(), Vec::new(), Vec::new());
         self.send(ServerMessage::Enqueued {
@@ -48,6 +50,45 @@ impl SessionConnection<'_> {
             place: None,
         })
         .await
+    }
+
+    /// Lets the requests wait whose places a resumed client has shown, and which no leader has answered: their places
+    /// are reported to the next one. Those for which there is no room stay in the queue.
+    pub(super) fn place_shown(&mut self) {
+        let mut queue = std::mem::take(&mut self.queue);
+        let mut shown = BTreeMap::new();
+        let places = queue.extract(|command| {
+            let ClientCommand::Lock(lock) = command else { return false };
+            let id = &lock.request_id;
+            // What follows under the same id only asks about it.
+            if shown.contains_key(id) || !self.shown.has_place(id) || !self.may_be_unplaced(lock, 0) {
+                return false;
+            }
+            let Ok(counted) = self.count_unplaced(lock) else { return false };
+            shown.insert(id.clone(), counted);
+            true
+        });
+        self.queue = queue;
+        for command in &places {
+            let ClientCommand::Lock(lock) = command else { continue };
+            let ticket = self.shown.take_place(&lock.request_id);
+            let counted = shown.remove(&lock.request_id).flatten();
+            self.requests.unplaced(lock, ticket, counted);
+            self.has_unplaced = true;
+        }
+    }
+
+    /// Forgets the places of requests that the client has given up since, of which no leader has heard.
+    pub(super) fn forget_given_up(&mut self) {
+        for command in self.queue.iter() {
+            match command {
+                ClientCommand::Release(release) => {
+                    self.shown.take_place(&release.request_id);
+                }
+                ClientCommand::ReleaseAll | ClientCommand::Close => self.shown.forget_places(),
+                _ => {}
+            }
+        }
     }
 
     /// Counts a request that waits without a place, if there is room for it. Its account is charged for no state of it

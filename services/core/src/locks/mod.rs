@@ -99,7 +99,7 @@ use crate::{
     AccountId, CancelAttempts, CommandError, EntryContext, Incarnation, LocksCommand, NamespaceRef, Response, Revision,
     Rules, SessionNumber, TableEpoch, UsageTotals,
 };
-use durability::{absent, refusal_of};
+use durability::{absent, refusal_of, refusal_of_ask};
 use effects::EffectBuffer;
 use expire::FirstDue;
 use jobs::JobQueue;
@@ -319,7 +319,9 @@ impl LocksState {
             LocksCommand::ReportPermits(report) => {
                 self.txn(&report.namespace, context, absent::PERMITS)?.report_permits(report)?
             }
-            LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context, absent::ASK)?.ask_release(ask)?,
+            LocksCommand::AskRelease(ask) => {
+                self.txn(&ask.namespace, context, refusal_of_ask(ask))?.ask_release(ask)?
+            }
             LocksCommand::Barrier(command) => {
                 self.txn(command.namespace(), context, absent::BARRIERS)?.barrier_command(command)?
             }

@@ -7,6 +7,7 @@
 //!
 //! It is pure: every call gets the log state of the same moment, and knows of no leader, caller or wait.
 
+mod ask;
 mod ends;
 mod enter;
 mod entering;
@@ -133,6 +134,7 @@ impl SoftTable {
         let Some(log) = log.locks() else { return false };
         match command {
             LocksCommand::Table(TableCommand::Report(_)) => true,
+            LocksCommand::AskRelease(ask) => ask::is_for_table(log, ask),
             LocksCommand::Batch(commands) => {
                 !commands.is_empty() && commands.iter().all(|command| log.table_session(command).is_ok())
             }
@@ -145,6 +147,7 @@ impl SoftTable {
         match command {
             LocksCommand::Table(TableCommand::Report(report)) => Some(report.namespace.clone()),
             LocksCommand::Table(TableCommand::OpenSession(command)) => Some(command.open.namespace.clone()),
+            LocksCommand::AskRelease(ask) => Some(ask.namespace.clone()),
             LocksCommand::Batch(commands) => commands.first().and_then(|command| Self::table_of(log, command)),
             command => {
                 let (namespace, ..) = log.locks()?.table_session(command).ok()?;
@@ -169,11 +172,17 @@ impl SoftTable {
         let commands =
             if let LocksCommand::Batch(commands) = command { commands } else { std::slice::from_ref(command) };
         let is_first = |command: &&LocksCommand| needs_complete(command);
-        let found = commands.iter().find(is_first).and_then(|command| log.table_session(command).ok());
         let is_decided = |namespace: &Namespace, session: &Session| {
             self.is_unreported(namespace, session.facts.number) || self.can_be_complete(namespace)
         };
-        let is_decided = found.is_none_or(|(namespace, _, session)| is_decided(namespace, session));
+        let is_decided = match commands.iter().find(is_first) {
+            None => true,
+            Some(LocksCommand::AskRelease(ask)) => self.can_ask(log, ask),
+            Some(command) => {
+                let found = log.table_session(command).ok();
+                found.is_none_or(|(namespace, _, session)| is_decided(namespace, session))
+            }
+        };
         is_decided && self.has_revisions() && !self.is_behind()
     }
 
@@ -229,6 +238,9 @@ impl SoftTable {
         self.check_epoch(log)?;
         if let LocksCommand::Table(TableCommand::Report(report)) = command {
             return self.take_report(log, context, report);
+        }
+        if let LocksCommand::AskRelease(ask) = command {
+            return self.ask_release(log, context, ask);
         }
         let (namespace, session_id, session) = log.table_session(command)?;
         let number = session.facts.number;
@@ -444,10 +456,11 @@ fn asks(command: &LocksCommand) -> bool {
     matches!(command, LocksCommand::Session(command) if command.as_acquire().is_some())
 }
 
-/// Returns whether a command asks for locks, or compares what its session has with the list of its client: who releases
-/// some needs no complete table.
+/// Returns whether a command asks for locks or for their release, or compares what its session has with the list of its
+/// client: who releases some needs no complete table.
 fn needs_complete(command: &LocksCommand) -> bool {
-    asks(command) || matches!(command, LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_))
+    use LocksCommand::{AskRelease, LockInfo, LockInfoPart};
+    asks(command) || matches!(command, LockInfo(_) | LockInfoPart(_) | AskRelease(_))
 }
 
 fn busy(why: &str) -> CommandError {

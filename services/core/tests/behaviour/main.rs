@@ -56,6 +56,7 @@ mod primitives;
 mod quarantine;
 mod replay;
 mod session_commands;
+mod soft_asks;
 mod soft_entering;
 mod soft_forced;
 mod soft_grants;

@@ -66,7 +66,8 @@ impl SoftTables {
                 SoftTable::is_of_tables(core, &open.namespace) && table.is_none()
             }
             command if SoftTable::is_for_tables(core, command) => {
-                !table.is_some_and(|table| table.is_ready_for(core, command))
+                let is_ready = || table.is_some_and(|table| table.is_ready_for(core, command));
+                !is_ready() && SoftTable::refused_report(core, command).is_none()
             }
             _ => false,
         }
@@ -96,6 +97,9 @@ impl SoftTables {
     ) -> Option<Reply> {
         if !SoftTable::is_for_tables(core, command) {
             return self.must_wait(core, command).then(|| not_begun(now_ms));
+        }
+        if let Some(refused) = SoftTable::refused_report(core, command) {
+            return Some(Reply { outcome: Err(refused), clock_ms: now_ms, awaits: None });
         }
         let context = self.context(now_ms, rules);
         let Some(table) = &mut self.table else { return Some(not_begun(now_ms)) };
@@ -272,7 +276,7 @@ fn has_not_begun() -> CommandError {
 mod tests {
     use holdfast_core::{
         Application, Claim, Command, Durability, Limits, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession,
-        Path, RequestId, SessionAcquire, SessionCommand, SessionRequest, Wait,
+        Path, RequestId, SessionAcquire, SessionCommand, SessionRequest, TableReport, Wait,
     };
 
     use super::*;
@@ -375,6 +379,27 @@ mod tests {
         apply(&mut core, close);
         assert!(!tables.must_wait(&core, &later));
         assert!(matches!(outcome(&mut tables, &core, &later), Ok(Response::Granted { .. })));
+    }
+
+    #[test]
+    fn a_report_without_a_session_is_refused_before_and_without_an_epoch() {
+        let empty = ShardState::new(Application::Locks, "locks_00");
+        for core in [core(), empty] {
+            let mut tables = SoftTables::default();
+            let report = LocksCommand::Table(TableCommand::Report(TableReport {
+                namespace: namespace(),
+                session: 7,
+                connection_epoch: 1,
+                seq: 0,
+                table_epoch: 3,
+                part: 1,
+                parts: 1,
+                granted: Vec::new(),
+                pending: Vec::new(),
+            }));
+            assert!(!tables.must_wait(&core, &report));
+            assert!(matches!(outcome(&mut tables, &core, &report), Err(CommandError::SessionNotFound(_))));
+        }
     }
 
     #[test]

@@ -12,8 +12,9 @@ use crate::locks::sessions::Session;
 use crate::locks::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
-    CommandError, Durability, EntryContext, LocksCommand, MAX_WAITING_FOR, MessageSeq, NamespaceRef, OpenSession,
-    Release, ReleaseTarget, Response, SessionCommand, SessionNumber, SessionRequest, TableReport, TableState,
+    CommandError, Durability, EntryContext, FencingToken, LocksCommand, MAX_WAITING_FOR, MessageSeq, NamespaceRef,
+    OpenSession, Owner, Release, ReleaseTarget, ReportedWait, Response, SessionAcquire, SessionCommand, SessionNumber,
+    SessionRequest, SessionTerms, TableCommand, TableReport, TableState, Wait,
 };
 
 /// What a command of a reported session gives up before its report is entered.
@@ -36,6 +37,13 @@ impl SoftTable {
     /// Returns whether what a session of before holds is known.
     pub fn has_reported(&self, number: SessionNumber) -> bool {
         self.reported.contains(&number)
+    }
+
+    /// Returns why a command is refused that is a report about a session or a namespace that the log does not have: no
+    /// table has to begin for it, and the last one may be gone.
+    pub fn refused_report(log: &ShardState, command: &LocksCommand) -> Option<CommandError> {
+        let LocksCommand::Table(TableCommand::Report(report)) = command else { return None };
+        log.locks()?.reported_session(report).err()
     }
 
     /// Returns whether a table of the log's namespaces is not complete. It visits all of them.
