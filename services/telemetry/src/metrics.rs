@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_supervise::{TaskOwner, TaskSet};
+use holdfast_supervise::TaskSet;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_process::Collector;
 use tokio::time::MissedTickBehavior;
@@ -87,7 +87,7 @@ impl Metrics {
         process.describe();
         metrics::describe_gauge!("holdfast_build_info", "Always 1; the labels say which program this is.");
         metrics::gauge!("holdfast_build_info", "program" => build.program, "version" => build.version).set(1.0);
-        Self { handle, process, tasks: Arc::new(TaskSet::new(TaskOwner::process())) }
+        Self { handle, process, tasks: Arc::new(TaskSet::of_process()) }
     }
 
     /// Renders the response of `/metrics`, in the exposition format of Prometheus, with fresh metrics of the process:

@@ -18,7 +18,7 @@ fn rust_files() -> Vec<SourceFile> {
 }
 
 /// Every Rust file with what it says. Which files are tests is known only once all declarations of modules were seen.
-fn scans() -> Vec<(SourceFile, Scan)> {
+pub(crate) fn scans() -> Vec<(SourceFile, Scan)> {
     let files = rust_files();
     let scan = |file: &SourceFile, is_test| {
         rust::scan(&file.path, &file.text, is_test).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()))
