@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -33,6 +33,14 @@ pub fn restart_delays() -> impl Iterator<Item = Duration> + Send {
 fn backoff() -> ExponentialBackoff {
     let pauses = ExponentialBuilder::new().with_min_delay(INITIAL_BACKOFF).with_max_delay(MAX_BACKOFF).with_factor(2.0);
     pauses.without_max_times().build()
+}
+
+/// The parent of the sets of the process itself.
+static PROCESS: LazyLock<TaskSet> = LazyLock::new(|| TaskSet::new(TaskOwner::process()));
+
+/// Returns what is wrong now with the tasks of the process itself, see [`TaskSet::of_process`].
+pub fn failing_process_task() -> Option<String> {
+    PROCESS.unhealthy_reason()
 }
 
 /// The owner of tasks, for the log.
@@ -93,7 +101,8 @@ struct Shared {
     parent_tracker: Option<TaskTracker>,
 }
 
-type DownTasks = Mutex<BTreeMap<&'static str, String>>;
+/// By the order of their failures: several sets may have a task of the same name.
+type DownTasks = Mutex<BTreeMap<u64, TaskFailure>>;
 
 impl Drop for TaskSet {
     fn drop(&mut self) {
@@ -105,6 +114,12 @@ impl TaskSet {
     /// Creates an empty set.
     pub fn new(owner: TaskOwner) -> Self {
         Self::with(owner, CancellationToken::new(), Arc::default(), None)
+    }
+
+    /// Creates a set of restarted tasks of the process itself, such as those of a listener: of no part that could say
+    /// itself that it is not ready. [`failing_process_task`] does.
+    pub fn of_process() -> Self {
+        PROCESS.child()
     }
 
     /// Creates a set of the same owner. It ends with this one at the latest, and its failures count for this one too.
@@ -180,8 +195,7 @@ impl TaskSet {
             return Some(failure.to_string());
         }
         let down = self.shared.down.lock();
-        let (task, reason) = down.iter().next()?;
-        Some(TaskFailure { task, reason: reason.clone() }.to_string())
+        down.values().next().map(ToString::to_string)
     }
 
     /// Ends all tasks. No more can be added.
@@ -226,8 +240,7 @@ impl Shared {
             if began.elapsed() >= BACKOFF_RESET_AFTER {
                 next = backoff();
             }
-            let _down = DownGuard::record(&self.down, task, reason.clone());
-            self.count(task, reason);
+            let _down = DownGuard::record(&self.down, self.count(task, reason));
             self.failures.send_modify(|count| *count += 1);
             sleep(next.next().unwrap_or(MAX_BACKOFF)).await;
         }
@@ -256,19 +269,21 @@ pub(crate) fn report_failure(shard: &str, replica: u64, task: &'static str, reas
 /// Marks a task as waiting for its restart.
 struct DownGuard<'a> {
     down: &'a DownTasks,
-    task: &'static str,
+    number: u64,
 }
 
 impl<'a> DownGuard<'a> {
-    fn record(down: &'a DownTasks, task: &'static str, reason: String) -> Self {
-        down.lock().insert(task, reason);
-        Self { down, task }
+    fn record(down: &'a DownTasks, failure: TaskFailure) -> Self {
+        let mut failures = down.lock();
+        let number = failures.last_key_value().map_or(0, |(last, _)| last + 1);
+        failures.insert(number, failure);
+        Self { down, number }
     }
 }
 
 impl Drop for DownGuard<'_> {
     fn drop(&mut self) {
-        self.down.lock().remove(self.task);
+        self.down.lock().remove(&self.number);
     }
 }
 

@@ -131,3 +131,22 @@ async fn a_child_ends_with_its_parent_and_its_trouble_ends_with_it() {
     tasks.shutdown().await;
     assert_eq!(gone.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_in_a_set_of_the_process_is_said_until_it_runs_again_or_its_set_ends() {
+    assert_eq!(failing_process_task(), None);
+    let (one, other) = (TaskSet::of_process(), TaskSet::of_process());
+    one.spawn_restarting("accept", || async { panic!("of one") });
+    tokio::task::yield_now().await;
+    let runs = AtomicUsize::new(0);
+    other.spawn_until_done("accept", move || {
+        let is_first = runs.fetch_add(1, Ordering::Relaxed) == 0;
+        async move { assert!(!is_first, "of another") }
+    });
+    tokio::task::yield_now().await;
+    assert!(failing_process_task().expect("both wait").contains("of one"));
+    one.shutdown().await;
+    assert!(failing_process_task().expect("the other one waits").contains("of another"));
+    sleep(2 * INITIAL_BACKOFF).await;
+    assert_eq!(failing_process_task(), None);
+}

@@ -84,7 +84,7 @@ pub(crate) struct TestCluster {
     pub(crate) router: Router,
     pub(crate) seen: NotReadyReasons,
     pub(crate) observers: Vec<Arc<PanickingObserver>>,
-    secret: ClusterSecret,
+    pub(crate) secret: ClusterSecret,
     disks: Vec<MemoryDisk>,
     nodes: Vec<Option<RunningNode>>,
 }
@@ -132,12 +132,12 @@ impl TestCluster {
         let address = self.config.nodes[number].address.clone();
         let listener = eventually("the port is free again", async || TcpListener::bind(&address).await.ok()).await;
         let (stop, stopped) = oneshot::channel();
-        let (served, seen) = (node.clone(), self.seen.clone());
+        let (served, seen, router) = (node.clone(), self.seen.clone(), self.router.clone());
         let probes = AdminEndpoints { metrics: Arc::new(String::new), is_operator: Arc::new(|_| false) };
         tokio::spawn(async move {
             let looking = async {
                 loop {
-                    seen.lock().extend(served.not_ready()());
+                    seen.lock().extend(served.not_ready()().into_iter().chain(router.failing_task()));
                     sleep(Duration::from_millis(2)).await;
                 }
             };
