@@ -81,6 +81,7 @@ mod soft_table;
 mod sweep;
 mod table_commands;
 mod table_log;
+mod takeover;
 mod tangle;
 mod target;
 mod tree;

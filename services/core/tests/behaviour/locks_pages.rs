@@ -2,12 +2,12 @@
 
 use holdfast_core::shard::PendingReply;
 use holdfast_core::{
-    Acquire, Claim, Kinds, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, Release, ReleaseTarget,
-    Response, WaitId, codec,
+    Acquire, AdoptedWait, Claim, Kinds, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, Release,
+    ReleaseTarget, Response, WaitId, WaitRecord, codec,
 };
 
 use crate::support::{Shard, orders, process, request_id};
-use crate::wait_requests::{read, try_request, wait_request, write};
+use crate::wait_requests::{open_command, read, try_request, wait_request, write};
 
 /// Rows of which three fill a page, and one that is longer than a page.
 const ROWS: [usize; 5] = [400_000, 400_000, 400_000, 1_200_000, 10];
@@ -198,4 +198,32 @@ fn pages_of_events() {
     });
     // One question looks at less than a page of other rows may have.
     assert_eq!(sizes, [1; 5]);
+}
+
+#[test]
+fn a_new_leader_takes_sessions_and_waits_over_from_a_place_on() {
+    let mut shard = Shard::new();
+    for index in 0..3 {
+        shard.run(LocksCommand::OpenSession(open_command(&format!("se_{index}"), false, index))).unwrap();
+    }
+    shard.granted(try_request("h", &[write("l")]));
+    for attempt in 0..3 {
+        shard.enqueued(Acquire { attempt, ..wait_request(&format!("p{attempt}"), &[write("l")]) });
+    }
+    let times: Vec<_> = shard.core.session_times(None).collect();
+    assert!(shard.core.sessions().map(|open| (open.number, open.namespace.account, open.ttl_ms)).eq(times.clone()));
+    assert!(times.len() == 3 && shard.core.session_times(Some(times[0].0)).eq(times[1..].iter().copied()));
+
+    let waits = shard.core.waits().filter(|record| record.wait.attempt > 0);
+    let waits = waits.map(|WaitRecord { namespace, wait, attempts }| AdoptedWait {
+        namespace,
+        wait: wait.wait,
+        attempts,
+        cancel: None,
+    });
+    let adopted: Vec<_> = shard.core.adopted_waits(None).collect();
+    assert!(adopted.iter().flat_map(|(_, waits)| waits.clone()).eq(waits));
+    let [(namespace, waits)] = &adopted[..] else { panic!("one namespace: {adopted:?}") };
+    assert_eq!(waits.len(), 2, "nobody can attach to the one without an attempt");
+    assert_eq!(shard.core.adopted_waits(Some(*namespace)).count(), 0);
 }
