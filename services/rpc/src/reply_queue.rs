@@ -57,15 +57,15 @@ struct QueuedReply {
 
 /// The replies to one caller.
 struct Replies {
-    waiting: Mutex<Waiting>,
+    lanes: Mutex<Lanes>,
     /// Of the caller's connection.
     filled: AtomicWaker,
     all: ByteBudget,
     budgets: Mutex<Budgets>,
 }
 
-struct Waiting {
-    lanes: FairQueue<u64, QueuedReply>,
+struct Lanes {
+    of_accounts: FairQueue<u64, QueuedReply>,
     is_closed: bool,
 }
 
@@ -78,7 +78,7 @@ struct Budgets {
 impl Replies {
     fn new() -> Self {
         Self {
-            waiting: Mutex::new(Waiting { lanes: FairQueue::new(RESERVED), is_closed: false }),
+            lanes: Mutex::new(Lanes { of_accounts: FairQueue::new(RESERVED), is_closed: false }),
             filled: AtomicWaker::new(),
             all: ByteBudget::new(MAX_QUEUED_BYTES),
             budgets: Mutex::new(Budgets { of_lanes: HashMap::new(), sweep_at: MIN_SWEEP }),
@@ -140,22 +140,22 @@ impl ReplyQueue {
             },
         };
         let reply = QueuedReply { answer, bytes, _reserved: reserved };
-        let mut waiting = self.replies.waiting.lock();
-        if waiting.is_closed {
+        let mut lanes = self.replies.lanes.lock();
+        if lanes.is_closed {
             return false;
         }
         let pushed = match self.is_urgent {
-            true => waiting.lanes.push_urgent(self.account, bytes, reply),
-            false => waiting.lanes.push(self.account, bytes, reply),
+            true => lanes.of_accounts.push_urgent(self.account, bytes, reply),
+            false => lanes.of_accounts.push(self.account, bytes, reply),
         };
-        drop(waiting);
+        drop(lanes);
         self.replies.filled.wake();
         pushed.is_ok()
     }
 
     /// Returns true if nobody reads any more.
     pub fn is_closed(&self) -> bool {
-        self.replies.waiting.lock().is_closed
+        self.replies.lanes.lock().is_closed
     }
 }
 
@@ -189,13 +189,13 @@ impl QueuedReplies {
     fn poll_filled(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // Before the look, so that none is missed in between.
         self.0.filled.register(context.waker());
-        if self.0.waiting.lock().lanes.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        if self.0.lanes.lock().of_accounts.is_empty() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Takes at most so many replies, of all accounts in equal shares of their bytes, until there are `full` bytes.
     pub(crate) fn take(&mut self, at_most: usize, full: usize) -> Vec<Answer> {
         let (mut count, mut bytes) = (0, 0);
-        let served = self.0.waiting.lock().lanes.serve(|_, next| {
+        let served = self.0.lanes.lock().of_accounts.serve(|_, next| {
             if count >= at_most || bytes >= full {
                 return Decision::Stop;
             }
@@ -209,10 +209,10 @@ impl QueuedReplies {
 
 impl Drop for QueuedReplies {
     fn drop(&mut self) {
-        let mut waiting = self.0.waiting.lock();
-        waiting.is_closed = true;
-        let dropped = waiting.lanes.serve(|_, _| Decision::Serve(0));
-        drop(waiting);
+        let mut lanes = self.0.lanes.lock();
+        lanes.is_closed = true;
+        let dropped = lanes.of_accounts.serve(|_, _| Decision::Serve(0));
+        drop(lanes);
         // Makes room, so that whoever waits for some learns that nobody reads.
         drop(dropped);
     }

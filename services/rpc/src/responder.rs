@@ -323,17 +323,20 @@ fn failure(id: u64, outcome: Outcome) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use futures::future::{BoxFuture, pending};
+    use futures::future::{pending, ready};
     use holdfast_proto::internal::StatusAnswer;
 
     use super::*;
 
-    /// Handles no call.
-    struct Silent;
+    /// Answers calls with so many bytes, or never.
+    struct Fixed(Option<usize>);
 
-    impl CallHandler for Silent {
-        fn call(&self, _: Call) -> BoxFuture<'static, Answer> {
-            pending().boxed()
+    impl CallHandler for Fixed {
+        fn call(&self, call: Call) -> BoxFuture<'static, Answer> {
+            match self.0 {
+                Some(bytes) => ready(failure(call.id, Outcome::Reply(vec![7; bytes].into()))).boxed(),
+                None => pending().boxed(),
+            }
         }
 
         fn call_deferrable(&self, _: Call, _: ReplyHandle) -> BoxFuture<'static, Option<Answer>> {
@@ -350,7 +353,23 @@ mod tests {
     }
 
     fn connection() -> CallsInFlight {
-        CallsInFlight::new(Arc::new(Silent)).0
+        CallsInFlight::new(Arc::new(Fixed(None))).0
+    }
+
+    #[test]
+    fn a_reply_without_room_waits_and_its_call_counts_until_then() {
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(64 << 10))));
+        let call = |id, account| Call { id, account, ..Call::default() };
+        let of_both = (0..70).map(|id| call(id, 1)).chain([call(100, 2)]).collect();
+        calls.start(CallFrame { calls: of_both, ..CallFrame::default() });
+        calls.uncount_done();
+        let counted = |calls: &CallsInFlight| calls.accounts.iter().map(|(of, count)| (*of, count.calls)).collect();
+        let waiting: Vec<(u64, usize)> = counted(&calls);
+        assert_eq!(waiting, [(1, 6)], "64 replies of 64 KiB have room");
+        let frame = replies.take(MAX_FRAME_ANSWERS, FULL_FRAME_BYTES);
+        assert!(frame.len() == 16 && frame.iter().any(|answer| answer.id == 100));
+        calls.uncount_done();
+        assert!(calls.accounts.is_empty());
     }
 
     #[test]
@@ -373,7 +392,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_has_so_many_calls_that_wait_and_another_has_its_own() {
-        let ((mut full, mut replies), mut other) = (CallsInFlight::new(Arc::new(Silent)), connection());
+        let ((mut full, mut replies), mut other) = (CallsInFlight::new(Arc::new(Fixed(None))), connection());
         full.deferred.lock().extend((0..MAX_DEFERRED_CALLS as u64).map(|call| (call, CallControl::default())));
         let wait = Call { id: u64::MAX, hold_ms: 1, ..Call::default() };
         full.start_deferrable(wait.clone());
