@@ -9,6 +9,7 @@ use holdfast_supervise::TaskSet;
 use openraft::async_runtime::watch::WatchReceiver;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use crate::clock::ShardClock;
@@ -125,6 +126,12 @@ pub(crate) async fn watch_leadership(
         let has_all = |term: u64| term == start.term || is_enabled(Mutation::LeadUndrained);
         let term = leading.filter(|term| has_all(*term) && *term > relinquished && has_rules);
         delay_if_mutated(&published.leadership, term).await;
+        if let Some(term) = term
+            && published.prepare(term).await
+        {
+            // Much may have changed meanwhile.
+            continue;
+        }
         published.set(term, start);
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() { break },
@@ -143,6 +150,19 @@ struct LeadershipPublisher {
 }
 
 impl LeadershipPublisher {
+    /// Prepares the machine for a leadership that is to be published. Returns true if that took several steps.
+    async fn prepare(&self, term: u64) -> bool {
+        if self.leadership.borrow().is_some_and(|leads| leads.term == term) {
+            return false;
+        }
+        let mut took_steps = false;
+        while !self.base.machine.prepare_leadership(term) {
+            took_steps = true;
+            yield_now().await;
+        }
+        took_steps
+    }
+
     fn set(&self, term: Option<u64>, start: TermStart) {
         let Self { base, leadership } = self;
         leadership.send_if_modified(|current| {

@@ -29,7 +29,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 use super::namespace::Namespace;
 use super::sessions::Session;
 use super::{LocksState, NamespaceKey};
-use crate::shard::ShardState;
+use crate::shard::{PendingReply, ShardState};
 use crate::{
     BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, Forfeit, JobState, LocksCommand, NamespaceRef,
     Query, Reply, Reset, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableCommand,
@@ -291,19 +291,29 @@ impl SoftTable {
 
     /// Answers a query about the lock tables. `None` if it is about something else.
     pub fn query(&self, log: &ShardState, running_clock_ms: u64, query: &Query) -> Option<Reply> {
+        self.begin_query(log, running_clock_ms, query).map(PendingReply::finish)
+    }
+
+    /// As [`Self::query`]: the part that needs the state.
+    pub fn begin_query(&self, log: &ShardState, running_clock_ms: u64, query: &Query) -> Option<PendingReply> {
         let log = log.locks()?;
         let namespace = log.find(query.lock_table()?).ok()?;
         if namespace.durability == Durability::Full {
             return None;
         }
+        let clock_ms = running_clock_ms.max(self.core.common.clock_ms);
         let checked = self.check_epoch(log).and_then(|()| self.check_complete(namespace));
         let outcome = match (checked, self.core.slot_of(&namespace.id)) {
             (Err(rejected), _) => Err(rejected),
             // Nothing was ever asked for in it.
             (Ok(()), None) => LocksState::new(self.core.common.clone()).query_empty(namespace, query)?,
-            (Ok(()), Some(_)) => self.core.query(query)?,
+            (Ok(()), Some(_)) => match self.core.begin_query(query) {
+                Some(Ok(begun)) => return Some(PendingReply::of_locks(clock_ms, begun)),
+                Some(Err(rejected)) => Err(rejected),
+                None => self.core.query(query)?,
+            },
         };
-        Some(Reply { outcome, clock_ms: running_clock_ms.max(self.core.common.clock_ms), awaits: None })
+        Some(Reply { outcome, clock_ms, awaits: None }.into())
     }
 
     /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so are

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_core::{AcquireOutcome, CancelAwait, Effect, NamespaceRef, Reply, Rules, WaitId, codec};
+use holdfast_core::{AcquireOutcome, AdoptedWait, CancelAwait, Effect, NamespaceRef, Reply, Rules, WaitId, codec};
 use metrics::histogram;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -79,8 +79,10 @@ impl PendingWaits {
     }
 
     /// Adds a waiting request of which this leader knows only the attempts.
-    pub(crate) fn adopt(&mut self, namespace: NamespaceRef, wait: WaitId, attempts: &[u64], now: Instant) {
+    pub(crate) fn adopt(&mut self, adopted: AdoptedWait, now: Instant) {
+        let AdoptedWait { namespace, wait, attempts, cancel } = adopted;
         let mut slot = PendingWait::new(namespace, now);
+        slot.cancel = cancel.map(Box::new);
         slot.highest = attempts.last().copied().unwrap_or(0);
         attempts.iter().for_each(|attempt| slot.detach(*attempt, now + RECONNECT_GRACE));
         self.pending.insert(wait, slot);
@@ -292,6 +294,10 @@ mod tests {
         NamespaceRef { account: AccountId(1), name: "n".into(), incarnation: Incarnation(2) }
     }
 
+    fn adopted(wait: WaitId, attempts: &[u64]) -> AdoptedWait {
+        AdoptedWait { namespace: namespace(), wait, attempts: attempts.to_vec(), cancel: None }
+    }
+
     fn waits(waits: &mut PendingWaits, attempt: u64) -> Attachment {
         waits.enqueued(&namespace(), WAIT, attempt, attempt);
         waits.attach(WAIT, attempt).unwrap()
@@ -468,7 +474,7 @@ mod tests {
     #[tokio::test]
     async fn requests_that_expire_together_are_taken_a_few_at_a_time() {
         let (mut all, now) = (PendingWaits::default(), Instant::now());
-        (0..600).for_each(|wait| all.adopt(namespace(), WaitId(wait), &[1], now));
+        (0..600).for_each(|wait| all.adopt(adopted(WaitId(wait), &[1]), now));
         let due = now + RECONNECT_GRACE;
         for taken in [256, 256, 88, 0] {
             assert_eq!(all.next_expiry().is_some_and(|next| next <= due), taken > 0);
@@ -479,7 +485,7 @@ mod tests {
     #[tokio::test]
     async fn a_new_leader_gives_up_what_nobody_comes_back_for() {
         let mut all = PendingWaits::default();
-        all.adopt(namespace(), WAIT, &[4, 6], Instant::now());
+        all.adopt(adopted(WAIT, &[4, 6]), Instant::now());
         assert_eq!(all.replaced(WAIT, &[4, 6]), [4]);
         let back = waits(&mut all, 8);
         drop(back);

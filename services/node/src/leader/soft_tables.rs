@@ -3,7 +3,7 @@
 mod steps;
 
 use holdfast_core::locks::SoftTable;
-use holdfast_core::shard::ShardState;
+use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{
     CommandError, Effect, EntryContext, Forfeit, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply,
     Response, Rules, SessionNumber, TableCommand,
@@ -151,13 +151,13 @@ impl SoftTables {
     }
 
     /// Answers a query about the tables. `None` if it is about something else.
-    pub(super) fn query(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<Reply> {
+    pub(super) fn query(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<PendingReply> {
         let table = self.table.as_ref();
         match query {
-            Query::Usage { namespace } => table.and_then(|table| table.usage(core, now_ms, namespace)),
+            Query::Usage { namespace } => table.and_then(|table| table.usage(core, now_ms, namespace)).map(Into::into),
             query if query.lock_table().is_some_and(|namespace| SoftTable::is_of_tables(core, namespace)) => {
-                let answer = table.and_then(|table| table.query(core, now_ms, query));
-                Some(answer.unwrap_or_else(|| not_begun(now_ms)))
+                let answer = table.and_then(|table| table.begin_query(core, now_ms, query));
+                Some(answer.unwrap_or_else(|| not_begun(now_ms).into()))
             }
             _ => None,
         }
@@ -412,9 +412,10 @@ mod tests {
         assert!(matches!(granted, Ok(Response::Granted { .. })), "{granted:?}");
         assert_eq!(core.snapshot(), before);
         let query = Query::Lock { namespace: namespace(), path: Path::flat("l") };
-        let reply = tables.query(&core, 1_000, &query).expect("it is about the tables");
+        let reply = tables.query(&core, 1_000, &query).expect("it is about the tables").finish();
         assert!(matches!(reply.outcome, Ok(Response::Lock(lock)) if lock.holders_total == 1));
-        let usage = tables.query(&core, 1_000, &Query::Usage { namespace: namespace() }).map(|reply| reply.outcome);
+        let usage =
+            tables.query(&core, 1_000, &Query::Usage { namespace: namespace() }).map(|reply| reply.finish().outcome);
         assert_eq!(usage, Some(Ok(Response::Usage { holds: 1, waiting: 0, sessions: 1 })));
         assert!(tables.query(&core, 1_000, &Query::AccountUsage { account: namespace().account }).is_none());
     }
