@@ -33,7 +33,7 @@ const BARRIER_CLIENTS: usize = 4;
 /// The same of conditions.
 const CONDITION_CLIENTS: usize = 4;
 /// Clients that ask others to release what they hold, of each gateway that has them.
-const ASK_CLIENTS: usize = 3;
+const ASK_CLIENTS: usize = 2;
 
 /// Runs until the host crashes.
 pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {

@@ -136,6 +136,11 @@ impl Plan {
         }
     }
 
+    /// Whether nothing goes wrong.
+    pub(crate) fn is_calm(&self) -> bool {
+        !self.faults && !self.panics && !self.lost_answers && self.loss_rate <= 0.0
+    }
+
     /// The plan of a seed.
     pub(crate) fn from_seed(seed: u64) -> Self {
         let has_things = rng_of(seed, "things").random_bool(0.5);
@@ -174,7 +179,7 @@ impl Plan {
             has_pools: rng_of(seed, "pools").random_bool(0.5),
             has_barriers: rng_of(seed, "barriers").random_bool(0.5),
             has_conditions: rng_of(seed, "conditions").random_bool(0.5),
-            has_asks: rng_of(seed, "asks").random_bool(0.5),
+            has_asks: rng_of(seed, "asks").random_bool(0.25),
             has_soft: rng_of(seed, "soft").random_bool(0.5),
             loss_rate: if is_lossy { loss_rng.random_range(0.0001..0.001) } else { 0.0 },
             hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_ONE_IN),

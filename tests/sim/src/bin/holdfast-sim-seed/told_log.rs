@@ -1,4 +1,8 @@
-//! What clients of connected sessions were told of requests to release their holds, and of holds that ended by force.
+//! What clients of connected sessions were told of requests to release their holds, and of holds that ended by force, and
+//! when they were connected.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use holdfast_core::{AccountId, Path};
 use parking_lot::Mutex;
@@ -22,16 +26,37 @@ pub(crate) struct Told {
     pub(crate) what: What,
 }
 
+/// A connection of a session, as long as its client had it.
+#[derive(Debug, Clone)]
+pub(crate) struct Connected {
+    pub(crate) session: String,
+    pub(crate) from: Duration,
+    pub(crate) until: Duration,
+    /// The tokens of what its client listed when it resumed the session.
+    pub(crate) listed: BTreeSet<u64>,
+}
+
 /// All of a run.
 #[derive(Default)]
-pub(crate) struct ToldLog(Mutex<Vec<Told>>);
+pub(crate) struct ToldLog {
+    told: Mutex<Vec<Told>>,
+    connections: Mutex<Vec<Connected>>,
+}
 
 impl ToldLog {
     pub(crate) fn add(&self, told: Told) {
-        self.0.lock().push(told);
+        self.told.lock().push(told);
+    }
+
+    pub(crate) fn add_connection(&self, connected: Connected) {
+        self.connections.lock().push(connected);
     }
 
     pub(crate) fn all(&self) -> Vec<Told> {
-        self.0.lock().clone()
+        self.told.lock().clone()
+    }
+
+    pub(crate) fn connections(&self) -> Vec<Connected> {
+        self.connections.lock().clone()
     }
 }

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use holdfast_core::{
-    AccountId, AskRelease, AskedView, Claim, Event, EventKind, HolderView, Incarnation, Kind, LockState, LockView,
-    LocksCommand, Metadata, Mode, NamespaceRef, Owner, Path, Phase, ReleaseRequest, Reply, RequestId, Response,
+    AccountId, AskRelease, AskedHold, AskedHolds, AskedView, Claim, Effect, Event, EventKind, HolderView, Incarnation,
+    Kind, LockState, LockView, LocksCommand, Metadata, Mode, NamespaceRef, Owner, Path, Phase, ReleaseRequest, Reply,
+    RequestId, Response,
 };
 
 use super::asks::Asks;
@@ -97,18 +98,39 @@ fn event(kind: EventKind) -> (NamespaceRef, Event) {
     (namespace(), event)
 }
 
+fn of_session(holder: HolderView) -> HolderView {
+    HolderView { owner: Owner::Session { session_id: "s".to_owned(), holder: None }, ..holder }
+}
+
+/// The session is asked for its hold with that token.
+fn told_to_session(fencing_token: u64) -> Effect {
+    let holds = vec![AskedHold { path: Path::flat("l"), fencing_token, request_id: None }];
+    let request = shown(ASKED_MS + WITHIN_MS, false).expect("there is one");
+    let asked = AskedHolds { kind: Kind::Lock, request, holds };
+    Effect::ReleaseRequested { namespace: namespace(), session_id: "s".to_owned(), asked }
+}
+
 /// The checks of a history, which has this view now.
 struct Run {
     asks: Asks,
     view: ShardView,
+    /// Of the next step.
+    effects: Vec<Effect>,
+    /// Whether nothing is left for later entries after the next step.
+    is_settled: bool,
     found: Vec<String>,
 }
 
 impl Run {
     /// A hold was granted.
     fn new() -> Self {
-        let mut run = Self { asks: Asks::default(), view: free(), found: Vec::new() };
-        run.step(ASKED_MS, held(holder(TOKEN, None)), None, &[]);
+        Self::of(holder(TOKEN, None))
+    }
+
+    fn of(holder: HolderView) -> Self {
+        let (effects, found) = (Vec::new(), Vec::new());
+        let mut run = Self { asks: Asks::default(), view: free(), effects, is_settled: true, found };
+        run.step(ASKED_MS, held(holder), None, &[]);
         run
     }
 
@@ -121,15 +143,16 @@ impl Run {
     ) {
         let of_requests = |(_, event): &(NamespaceRef, Event)| event.kind.of() == Kind::Request;
         let (things, events): (Vec<_>, Vec<_>) = events.iter().cloned().partition(of_requests);
-        let before = &self.view;
-        let step = Step { before, after: &after, effects: &[], granted: &[], events: &events, highest_token: TOKEN };
+        let (before, effects) = (&self.view, std::mem::take(&mut self.effects));
+        let (after_step, effects, events) = (&after, effects.as_slice(), events.as_slice());
+        let step = Step { before, after: after_step, effects, granted: &[], events, highest_token: TOKEN };
         let reply = asked.as_ref().map(|(_, asked)| Reply {
             outcome: Ok(Response::ReleaseAsked { asked: *asked, truncated: false, view: AskedView::Lock(lock(None)) }),
             clock_ms,
             awaits: None,
         });
         let command = asked.map(|(ask, _)| LocksCommand::AskRelease(ask));
-        let (is_settled, has_session) = (true, |_: &str| true);
+        let (is_settled, has_session) = (self.is_settled, |_: &str| true);
         let context = StepContext { clock_ms, is_settled, command: command.as_ref(), has_session: &has_session };
         let at = Duration::from_millis(clock_ms);
         let found = &mut self.found;
@@ -203,6 +226,57 @@ fn a_request_that_ends_a_hold_itself_or_is_not_shown_is_found() {
     let mut run = Run::new();
     run.step(ASKED_MS, held(holder(TOKEN, shown(ASKED_MS + WITHIN_MS, false))), Some((request(1, false), 0)), &told);
     assert_eq!(run.found(), ["asks"], "nobody is said to be asked");
+}
+
+#[test]
+fn what_is_left_no_time_is_over_at_once_and_ends_with_the_next_entry() {
+    let shown_now = |phase| {
+        let request = shown(ASKED_MS, true).map(|request| ReleaseRequest { within_ms: Some(0), ..request });
+        held(HolderView { phase, ..holder(TOKEN, request) })
+    };
+    let told = [event(EventKind::ReleaseRequested { of: Kind::Lock })];
+    for (after, expected) in [
+        (shown_now(Phase::Transition), none()),
+        (shown_now(Phase::Held), vec!["asks".to_owned()]),
+        (free(), vec!["asks".to_owned()]),
+    ] {
+        let mut run = Run::new();
+        run.is_settled = false;
+        run.step(ASKED_MS, after, Some((AskRelease { within_ms: Some(0), ..request(1, true) }, 1)), &told);
+        assert_eq!(run.found, expected);
+    }
+    let mut run = Run::new();
+    run.is_settled = false;
+    let ask = AskRelease { within_ms: Some(0), ..request(1, true) };
+    run.step(ASKED_MS, shown_now(Phase::Transition), Some((ask, 1)), &told);
+    run.is_settled = true;
+    run.step(ASKED_MS, free(), None, &[event(EventKind::Deleted)]);
+    assert_eq!((run.asks.ends.len(), run.found()), (1, none()));
+}
+
+#[test]
+fn a_session_that_is_not_told_once_is_found() {
+    let asks = |times| vec!["asks".to_owned(); times];
+    for (effects, expected) in [
+        (vec![told_to_session(TOKEN)], none()),
+        (vec![], asks(1)),
+        (vec![told_to_session(TOKEN), told_to_session(TOKEN)], asks(1)),
+        (vec![told_to_session(TOKEN + 1)], asks(2)),
+    ] {
+        let mut run = Run::of(of_session(holder(TOKEN, None)));
+        run.effects = effects;
+        let after = held(of_session(holder(TOKEN, shown(ASKED_MS + WITHIN_MS, false))));
+        let told = [event(EventKind::ReleaseRequested { of: Kind::Lock })];
+        run.step(ASKED_MS, after, Some((request(1, false), 1)), &told);
+        assert_eq!(run.found, expected);
+        run.step(ASKED_MS + 1, free(), None, &[event(EventKind::Released)]);
+        let [asked] = &run.asks.of_sessions[..] else { panic!("it was asked once: {:?}", run.asks.of_sessions) };
+        assert_eq!((asked.call, asked.ended), (CALL, Some(Duration::from_millis(ASKED_MS + 1))));
+    }
+    let mut run = Run::new();
+    run.effects = vec![told_to_session(TOKEN)];
+    run.step(ASKED_MS, held(holder(TOKEN, None)), None, &[]);
+    assert_eq!(run.found(), asks(2), "nobody asked, and it is no session's");
 }
 
 #[test]

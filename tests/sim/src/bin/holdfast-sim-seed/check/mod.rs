@@ -1,6 +1,7 @@
 //! The checks at the end of a run, over everything that was applied and everything that clients saw.
 
 mod ask_calls;
+mod ask_holds;
 #[cfg(test)]
 mod ask_tests;
 mod asks;
@@ -62,9 +63,16 @@ pub(crate) fn check_all(world: &World) {
             locks_replay::replay((&shard.id, core), &entries, restores, new_twins(world, &shard.id), &mut findings);
         early_expiry::check(&shard.id, &replayed, &calls, &mut findings);
         lost_holds::check(&shard.id, &replayed, &calls, &mut findings);
-        ask_calls::check_times(&shard.id, &replayed, &calls, &mut findings);
-        let told: Vec<Told> = world.told.all().into_iter().filter(|told| is_of(told, &shard.id)).collect();
-        ask_calls::check_told(&replayed, &told, &calls, &mut findings);
+        ask_calls::check_times(&shard.id, &replayed, (&calls, world.plan.is_calm()), &mut findings);
+        // A replay that has found something has not come to the end.
+        if findings.is_empty() {
+            let told: Vec<Told> = world.told.all().into_iter().filter(|told| is_of(told, &shard.id)).collect();
+            ask_calls::check_told(&replayed, &told, &calls, &mut findings);
+            if world.plan.is_calm() {
+                let asked = &replayed.asks.of_sessions;
+                ask_calls::check_heard(asked, &told, &world.told.connections(), &mut findings);
+            }
+        }
         locks.insert(shard.id.clone(), replayed);
     }
     let mut names = BTreeMap::new();

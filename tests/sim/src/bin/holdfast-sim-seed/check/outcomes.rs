@@ -22,6 +22,7 @@ pub(crate) enum CommandOutcome {
     Thing(ThingAnswer),
     NamespaceNotFound,
     SessionNotFound,
+    PrimitiveNotFound,
     Other,
 }
 
@@ -103,6 +104,7 @@ impl CommandOutcome {
             Ok(Response::Done) => Self::Done,
             Err(CommandError::NamespaceNotFound) => Self::NamespaceNotFound,
             Err(CommandError::SessionNotFound(_)) => Self::SessionNotFound,
+            Err(CommandError::PrimitiveNotFound { .. }) => Self::PrimitiveNotFound,
             _ => Self::Other,
         }
     }

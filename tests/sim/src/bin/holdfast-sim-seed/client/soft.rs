@@ -22,6 +22,8 @@ use crate::world::{Phase, Tenant, World, now};
 
 /// Clients of each gateway.
 const CLIENTS: usize = 3;
+/// The same of those that others ask for their locks.
+const ASKED_CLIENTS: usize = 2;
 /// A small tree, so that claims meet above and below one another.
 const PATHS: [&[&str]; 5] = [&["a"], &["a", "x"], &["a", "y"], &["b"], &["c"]];
 
@@ -101,7 +103,7 @@ pub(crate) fn use_soft_locks(world: &Arc<World>, tenant: &Tenant, number: usize,
 /// When their gateway can't start.
 pub(crate) fn hold_asked_locks(world: &Arc<World>, tenant: &Tenant, name: &str) -> Result<()> {
     let gateway = Arc::new(StreamGateway::start(world, format!("{name}.asked"))?);
-    for client in 0..CLIENTS {
+    for client in 0..ASKED_CLIENTS {
         let name = format!("{name}.asked{client}");
         tokio::spawn(SoftClient::new(world, &gateway, tenant, name, &ASKED).run());
     }

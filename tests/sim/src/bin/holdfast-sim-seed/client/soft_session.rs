@@ -21,7 +21,7 @@ use super::stream_gateway::StreamGateway;
 use crate::ask_calls::{AskOp, ObservedAsk, call_of_reason};
 use crate::history::Op;
 use crate::things::ThingOp;
-use crate::told_log::{Told, What};
+use crate::told_log::{Connected, Told, What};
 use crate::world::{Tenant, World, now};
 
 /// The namespace of tenants with such sessions.
@@ -79,6 +79,8 @@ pub(super) struct SoftSession {
     /// Absent before it is opened and when it is over, and the epoch in which it was opened.
     opened: Option<(String, Option<Revision>)>,
     link: Option<Link>,
+    /// The same connection once its session was opened; it has not ended.
+    connected: Option<Connected>,
     requests: BTreeMap<String, Request>,
     asked: usize,
     /// The requests whose locks somebody asks for, since this was last taken.
@@ -93,8 +95,8 @@ impl SoftSession {
         process: String,
         terms: SoftTerms,
     ) -> Self {
-        let (opened, link, requests, wanted) = (None, None, BTreeMap::new(), Vec::new());
-        Self { world, gateway, tenant, namespace, process, terms, opened, link, requests, asked: 0, wanted }
+        let (opened, link, connected, requests, wanted) = (None, None, None, BTreeMap::new(), Vec::new());
+        Self { world, gateway, tenant, namespace, process, terms, opened, link, connected, requests, asked: 0, wanted }
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -178,6 +180,12 @@ impl SoftSession {
         if !resumed || opened_in == table_epoch {
             self.world.claims.lives(&session_id, sent, ttl, transition);
         }
+        let listed = self.requests.values().filter_map(|request| match request.state {
+            RequestState::Holds(token) => Some(token),
+            _ => None,
+        });
+        let (from, listed) = (time(), listed.collect());
+        self.connected = Some(Connected { session: session_id.clone(), from, until: from, listed });
         self.opened = Some((session_id, opened_in));
         if resumed {
             let info = self.lock_info();
@@ -213,11 +221,15 @@ impl SoftSession {
     /// Leaves the connection without a word.
     pub(super) fn disconnect(&mut self) {
         self.link = None;
+        if let Some(connected) = self.connected.take().filter(|_| self.namespace != SOFT_NAMESPACE) {
+            self.world.told.add_connection(Connected { until: time(), ..connected });
+        }
     }
 
     /// Forgets the session: it is over, or left to itself.
     pub(super) fn forget(&mut self) {
-        (self.link, self.opened) = (None, None);
+        self.disconnect();
+        self.opened = None;
         self.requests.clear();
     }
 
@@ -295,7 +307,7 @@ impl SoftSession {
 
     pub(super) async fn on_outbound(&mut self, message: Outbound) {
         match message {
-            Outbound::End(_) => self.link = None,
+            Outbound::End(_) => self.disconnect(),
             Outbound::Message(message) => self.on_message(message).await,
         }
     }
