@@ -148,6 +148,10 @@ mutations! {
     PoolCooldownLost = "pool-cooldown-lost",
     /// A polite request to release puts off what an earlier one forces.
     AskForcePutOff = "ask-force-put-off",
+    /// A request to release with force ends what it asks for at once, whatever time it gives.
+    AskForceEarly = "ask-force-early",
+    /// A session is not told that somebody asks for its lock.
+    AskUntold = "ask-untold",
     /// A downgrade ends the time for which a hold is kept from others.
     AtLeastCut = "at-least-cut",
     /// Whoever leaves a barrier after its trip is told that it was broken, as if its own patience decided.
