@@ -74,8 +74,6 @@ impl RequestTable {
     fn on_acquired(&mut self, no: RequestNo, token: u64, members: Vec<String>, woken: Option<Woken>) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
         let (owner, paths) = entry.request.key();
-        // One that never waited was granted before whatever was given up after it. That of one path names its token.
-        let may_share = matches!(entry.phase, Phase::Requested) && paths.len() > 1;
         match entry.phase {
             Phase::Held => return Vec::new(),
             // Its release is in flight, which the service confirms.
@@ -89,11 +87,8 @@ impl RequestTable {
         }
         self.awaited.remove(&entry.request);
         let hold = |held: &mut std::collections::HashMap<_, HeldPath>, claim: &super::Claim| {
-            let key = (owner.clone(), claim.path.clone());
-            let given_up = self.given_up.get(&key).filter(|_| may_share).map(|(_, token)| *token);
-            let new =
-                || HeldPath { mode: claim.mode, token: given_up.unwrap_or(token), asked: None, requests: Vec::new() };
-            let path: &mut HeldPath = held.entry(key).or_insert_with(new);
+            let new = || HeldPath { mode: claim.mode, token, asked: None, requests: Vec::new() };
+            let path: &mut HeldPath = held.entry((owner.clone(), claim.path.clone())).or_insert_with(new);
             if path.mode < claim.mode {
                 (path.mode, path.token) = (claim.mode, token);
             }
@@ -110,8 +105,6 @@ impl RequestTable {
         };
         (entry.token, entry.members, entry.woken) = (token, members.into(), woken);
         entry.is_unheard = false;
-        self.correct_tokens(no, token);
-        let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
         let mut effects: Vec<Effect> = entry.update_status(LockStatus::Holding).into_iter().collect();
         let granted = entry.granted(no);
         let waiters = std::mem::take(&mut entry.waiters);
@@ -121,30 +114,6 @@ impl RequestTable {
             self.shared.entry((owner, paths)).or_insert(no);
         }
         effects
-    }
-
-    /// Corrects the tokens of paths that another request of the owner shares, which was granted later and heard of
-    /// earlier. A request has no path under a later token than its own, unless it was granted nothing new: that names
-    /// the token of its first path, which may be its only one.
-    fn correct_tokens(&mut self, no: RequestNo, token: u64) {
-        let Some(entry) = self.entries.get(&no) else { return };
-        let keys: Vec<OwnedPath> = entry.request.owned_paths().collect();
-        let is_shared = |key: &OwnedPath| self.held.get(key).is_some_and(|held| held.requests.len() > 1);
-        let is_of_first = keys.first().and_then(|key| self.held.get(key)).is_some_and(|held| held.token == token);
-        if is_of_first && keys.iter().all(is_shared) {
-            return;
-        }
-        let is_only = keys.len() == 1;
-        for key in keys {
-            let is_other = |held: &&mut HeldPath| held.token > token || (is_only && held.token < token);
-            let Some(held) = self.held.get_mut(&key).filter(is_other) else { continue };
-            held.token = token;
-            for other in &held.requests {
-                if let Some(entry) = self.entries.get_mut(other) {
-                    Arc::make_mut(&mut entry.tokens).insert(key.1.clone(), token);
-                }
-            }
-        }
     }
 
     /// Handles the end of a request without a grant.
@@ -217,10 +186,6 @@ impl RequestTable {
         if let Some(effects) = self.on_condition_error(no, code, detail) {
             return effects;
         }
-        if let Some(entry) = self.entries.get(&no) {
-            let request = entry.request.clone();
-            self.forget_given_up(no, &request);
-        }
         self.to_repeat.push(no);
         Vec::new()
     }
@@ -239,7 +204,6 @@ impl RequestTable {
             effects.extend(self.lose(no, reason));
             return effects;
         }
-        self.given_up.retain(|(_, given_up), (_, held)| given_up != path || token.is_some_and(|token| *held != token));
         let mut effects = Vec::new();
         let owners = self.owners_who_lost(path, token);
         if !owners.is_empty() {

@@ -14,8 +14,6 @@ mod incoming;
 mod resume;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod token_tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
 
@@ -68,9 +66,6 @@ pub(crate) struct RequestTable {
     /// The request that later re-entrant requests of the same owner for the same paths share: it waits or holds.
     shared: HashMap<(Owner, Vec<Path>), RequestNo>,
     held: HashMap<OwnedPath, HeldPath>,
-    /// Paths that a request of their owner gives up, which the service has not confirmed, with that request and the
-    /// token: another one of the owner may have been granted them before, and has them under the same token.
-    given_up: HashMap<OwnedPath, (RequestNo, u64)>,
     awaited: AwaitedPaths,
     /// Requests with a message to send.
     to_say: VecDeque<RequestNo>,
@@ -210,7 +205,6 @@ impl RequestTable {
             if let Some(held) = self.held.get_mut(&key) {
                 held.requests.retain(|other| *other != no);
                 if held.requests.is_empty() {
-                    self.given_up.insert(key.clone(), (no, held.token));
                     self.held.remove(&key);
                 }
             }
@@ -221,19 +215,9 @@ impl RequestTable {
     fn remove(&mut self, no: RequestNo) -> Vec<Effect> {
         let Some(entry) = self.entries.remove(&no) else { return Vec::new() };
         self.bytes -= entry.size;
-        self.forget_given_up(no, &entry.request);
         let mut effects = self.fail_signals_of(no);
         effects.extend(entry.releasers.into_iter().map(Effect::Released));
         effects
-    }
-
-    /// The service has confirmed that the request gave its paths up, or whether it has is not known.
-    fn forget_given_up(&mut self, no: RequestNo, request: &LockRequest) {
-        for key in request.owned_paths() {
-            if self.given_up.get(&key).is_some_and(|(given_up_by, _)| *given_up_by == no) {
-                self.given_up.remove(&key);
-            }
-        }
     }
 
     /// Returns true if there is a message to send.

@@ -82,7 +82,6 @@ impl RequestTable {
             effects.extend(paths.into_iter().map(tell));
         }
         self.shared.clear();
-        self.given_up.clear();
         self.awaited = AwaitedPaths::default();
         self.to_say.clear();
         self.to_repeat.clear();
