@@ -350,6 +350,10 @@ impl SessionConnection<'_> {
         }
         // A repeat requests nothing new: after a rejection its client would forget what it has.
         if tries > 0 || self.is_known(&lock.request_id) {
+            // It is new to the table after a resume or a release, and may be granted already.
+            if tries == 0 && self.session.table_epoch.is_some() && self.requests.check_bytes(lock).is_err() {
+                return Err(unknown_outcome());
+            }
             return self.repeat_acquire_command(lock);
         }
         validate::at_least_ms(lock.at_least_ms, tenant.limits())?;

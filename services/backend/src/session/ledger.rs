@@ -75,16 +75,22 @@ impl RequestTable {
         2 * self.bytes
     }
 
-    /// Checks that the session can still be reported with one more request.
+    /// Checks that the session can still be reported with one more request. A repeat is none.
     ///
     /// # Errors
     /// `QuotaExceeded`.
     pub(super) fn check_bytes(&self, lock: &Lock) -> Result<(), CommandError> {
-        let has_room = self.bytes + reported_bytes(lock) <= MAX_SESSION_TABLE_BYTES as usize;
-        if has_room || self.state(&lock.request_id).is_some() {
+        let known = self.requests.get(&lock.request_id);
+        let more = reported_bytes(lock).saturating_sub(known.map_or(0, |known| known.bytes));
+        if known.is_some_and(Request::is_kept) || self.has_room(more) {
             return Ok(());
         }
         Err(CommandError::too_many_table_bytes())
+    }
+
+    /// Returns whether the session can still be reported with so many more bytes.
+    pub(super) fn has_room(&self, more: usize) -> bool {
+        more == 0 || self.bytes + more <= MAX_SESSION_TABLE_BYTES as usize
     }
 
     /// Returns the parts of a report of the session, given an empty one. `None` if there are too many.

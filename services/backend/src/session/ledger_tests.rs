@@ -1,5 +1,7 @@
 use holdfast_api::Resource;
-use holdfast_types::{AccountId, Incarnation, LockState, Metadata, NamespaceRef, Phase, TableReport};
+use holdfast_types::{
+    AccountId, Incarnation, LockState, MAX_SESSION_TABLE_BYTES, Metadata, NamespaceRef, Phase, TableReport,
+};
 
 use super::*;
 use crate::session::ledger::{MAX_BYTES_UNDER_WAY, MAX_PART_BYTES};
@@ -364,6 +366,51 @@ fn a_session_is_refused_before_it_has_too_much_for_a_report_and_others_are_not()
     assert_eq!(ledger.check_bytes(&of_half(number)), Ok(()), "what is released makes room");
     ledger.clear();
     assert_eq!(ledger.bytes(), 0);
+}
+
+/// A request with metadata of so many bytes.
+fn with_metadata(request_id: &str, bytes: usize) -> Arc<Lock> {
+    let metadata = Metadata::from([("k".to_owned(), "m".repeat(bytes))]);
+    Arc::new(Lock { metadata, ..Lock::clone(&lock(request_id, &["x", "y"], Mode::Write)) })
+}
+
+#[test]
+fn a_repeat_with_larger_metadata_adds_nothing_to_what_is_granted() {
+    let mut ledger = RequestTable::new("se_1");
+    ledger.granted_anew(&with_metadata("a", 10), 5);
+    let before = ledger.bytes();
+    let larger = with_metadata("a", 10_000);
+    ledger.granted_anew(&larger, 5);
+    ledger.granted(&larger, 5, &[]);
+    assert_eq!(ledger.bytes(), before, "its leader keeps what it had, too");
+    ledger.mark_released("a");
+    ledger.granted_anew(&larger, 9);
+    assert!(ledger.bytes() > before + 10_000, "it is another request");
+    ledger.granted_anew(&with_metadata("b", 10), 10);
+    let with_other = ledger.bytes();
+    for path in ["x", "y"] {
+        assert!(ledger.remove_hold(&Path::flat(path), 10).is_some());
+    }
+    ledger.granted_anew(&with_metadata("b", 10_000), 12);
+    assert!(ledger.bytes() > with_other + 10_000, "what it had was lost");
+}
+
+#[test]
+fn a_repeat_of_what_waits_has_its_own_metadata_as_long_as_there_is_room() {
+    let mut ledger = RequestTable::new("se_1");
+    ledger.enqueued(&with_metadata("a", 10), WaitId(1));
+    ledger.enqueued(&with_metadata("a", 1_000), WaitId(1));
+    ledger.granted_anew(&with_metadata("b", MAX_SESSION_TABLE_BYTES as usize), 5);
+    let before = ledger.bytes();
+    ledger.enqueued(&with_metadata("a", 1_001), WaitId(2));
+    assert_eq!((ledger.bytes(), ledger.state("a")), (before, Some(RequestState::Waiting(WaitId(2)))));
+    let metadata = |ledger: &RequestTable| ledger.lock("a").map(|lock| lock.metadata["k"].len());
+    assert_eq!(metadata(&ledger), Some(1_000));
+    ledger.enqueued(&with_metadata("a", 900), WaitId(2));
+    assert_eq!(metadata(&ledger), Some(900), "it takes less");
+    assert_eq!(ledger.check_bytes(&with_metadata("a", 2_000)), Ok(()), "a repeat is not refused");
+    ledger.mark_released("a");
+    assert!(ledger.check_bytes(&with_metadata("a", 2_000)).is_err(), "it is another request");
 }
 
 #[test]

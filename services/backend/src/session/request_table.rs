@@ -8,6 +8,7 @@ use holdfast_api::session_message::Lock;
 use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phase, ReportedHold, WaitId};
 
 use super::ledger::reported_bytes;
+use super::shown::asked_claims;
 use crate::admission::HeldCall;
 
 /// The state of a request, as the client was notified.
@@ -30,7 +31,7 @@ pub(super) struct Request {
     /// Whether its release is under way, or has failed.
     pub(super) is_released: bool,
     /// Roughly how many bytes it takes in a report.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// Counts it for its account while it waits and never had a place.
     counted: Option<HeldCall>,
 }
@@ -43,6 +44,17 @@ impl Request {
 
     fn waits(&self) -> bool {
         matches!(self.state, RequestState::Waiting(_) | RequestState::Unplaced(_))
+    }
+
+    /// Returns whether it waits, or holds one of its claims.
+    fn has_or_awaits(&self) -> bool {
+        let is_held = |path: &[String]| !self.lost.iter().any(|lost| lost.0 == path);
+        self.waits() || self.lock.resources.iter().any(|claim| is_held(&claim.path))
+    }
+
+    /// Returns whether it has something that the client did not give up: then another one of its name repeats it.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.is_released && self.has_or_awaits()
     }
 
     /// Returns whether it claims the path and holds it.
@@ -120,10 +132,7 @@ impl RequestTable {
 
     /// Returns whether a request waits, or holds one of its claims.
     pub(super) fn has_or_awaits(&self, request_id: &str) -> bool {
-        self.requests.get(request_id).is_some_and(|request| {
-            let is_held = |path: &[String]| !request.lost.iter().any(|lost| lost.0 == path);
-            request.waits() || request.lock.resources.iter().any(|claim| is_held(&claim.path))
-        })
+        self.requests.get(request_id).is_some_and(Request::has_or_awaits)
     }
 
     /// Returns a waiting request, to query its state again.
@@ -316,8 +325,10 @@ impl RequestTable {
         request_ids
     }
 
-    /// Adds a request in this state, or replaces the one of its name.
+    /// Adds a request in this state, or replaces the one of its name. A repeat does not add to what is reported beyond
+    /// the limit.
     pub(super) fn put(&mut self, lock: &Arc<Lock>, state: RequestState) {
+        let lock = &self.repeated(lock, state).unwrap_or_else(|| Arc::clone(lock));
         let request = Request::new(lock, state);
         self.bytes += request.bytes;
         let replaced = self.requests.insert(lock.request_id.clone(), request);
@@ -325,6 +336,18 @@ impl RequestTable {
         if let RequestState::Unplaced(number) = state {
             self.places.insert(number, lock.request_id.clone());
         }
+    }
+
+    /// Returns the request that this one repeats, if it counts as it was. As at the leader, nothing changes about what
+    /// is granted; and what waits has the metadata of the newest call, unless there is no room for it.
+    fn repeated(&self, lock: &Arc<Lock>, state: RequestState) -> Option<Arc<Lock>> {
+        let is_repeatable = |known: &&Request| known.is_kept() && !Arc::ptr_eq(&known.lock, lock);
+        let known = self.requests.get(&lock.request_id).filter(is_repeatable)?;
+        let asks_the_same =
+            known.lock.holder == lock.holder && asked_claims(&known.lock.resources) == asked_claims(&lock.resources);
+        let more = reported_bytes(lock).saturating_sub(known.bytes);
+        let is_renewed = state != RequestState::Granted && self.has_room(more);
+        (asks_the_same && !is_renewed).then(|| Arc::clone(&known.lock))
     }
 
     fn take(&mut self, request_id: &str) -> Option<Request> {
