@@ -1,6 +1,6 @@
 //! Calls that wait at a shard, requests of sessions that wait for a lock table in memory, watches, and connections of
-//! sessions: they take memory for minutes, and no permits. So they are counted apart, and are never the reason to refuse another kind of call. Connections have a limit of their
-//! own.
+//! sessions: they take memory for minutes, and no permits. So they are counted apart, and are never the reason to refuse
+//! another kind of call. Connections have a limit of their own.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -113,7 +113,7 @@ impl SessionClient {
     }
 
     /// Checks that the next message is an error that leaves the outcome of the request unknown.
-    async fn expect_unknown(&mut self, request: &str) {
+    pub(super) async fn expect_unknown(&mut self, request: &str) {
         match self.receive().await {
             ServerMessage::Error { error, request_id } => {
                 assert_eq!((error.code, request_id.as_deref()), (Code::DeadlineExceeded, Some(request)));

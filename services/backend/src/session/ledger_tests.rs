@@ -4,6 +4,7 @@ use holdfast_types::{
 };
 
 use super::*;
+use crate::admission::{HeldCalls, Share, Sharer};
 use crate::session::ledger::{MAX_BYTES_UNDER_WAY, MAX_PART_BYTES};
 use crate::session::test_lock;
 
@@ -299,6 +300,18 @@ fn requests_that_wait_are_reported_in_order_with_their_places() {
     ledger.enqueued(&lock("last", &["x"], Mode::Write), WaitId(5));
     ledger.displace();
     assert_eq!(reported(&ledger).1[0], waits("last", Some(5)));
+}
+
+#[test]
+fn what_is_kept_after_its_connection_is_not_charged_as_waiting() {
+    let (held, share) = (HeldCalls::default(), Share::of(Sharer::Account(AccountId(7))));
+    let mut ledger = RequestTable::new("se_1");
+    let counted = held.acquire(share, 100).unwrap();
+    ledger.unplaced(&lock("a", &["x"], Mode::Write), None, Some(counted));
+    assert_eq!(held.used(share.sharer)[0].1, 1);
+    ledger.forget_counts();
+    assert_eq!(held.used(share.sharer)[0].1, 0);
+    assert!(ledger.is_unplaced("a"));
 }
 
 #[test]

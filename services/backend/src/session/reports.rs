@@ -91,6 +91,7 @@ impl SessionConnection<'_> {
             unanswered.into_iter().rev().for_each(|command| self.queue.push_front(command));
             self.forget_given_up();
             self.place_shown();
+            self.requests.forget_counts();
             let Self { session, requests, promised, reported, report, .. } = self;
             KeptLedger { session, requests, promised, reported, report }.spawn();
         }

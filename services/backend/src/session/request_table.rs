@@ -187,6 +187,11 @@ impl RequestTable {
         }
     }
 
+    /// Charges no account for requests without a place any more: from now on they count as kept.
+    pub(super) fn forget_counts(&mut self) {
+        self.requests.values_mut().for_each(|request| request.counted = None);
+    }
+
     pub(super) fn is_unplaced(&self, request_id: &str) -> bool {
         matches!(self.state(request_id), Some(RequestState::Unplaced(_)))
     }

@@ -12,7 +12,7 @@ use super::channel::CloseReason;
 use super::client_command::ClientCommand;
 use super::commands::{MAX_BATCH_CLAIMS, MAX_BATCH_COMMANDS};
 use super::connection::SessionConnection;
-use super::ledger::reported_bytes;
+use super::message_bytes::lock_bytes;
 use super::replies::unknown_outcome;
 use crate::admission::{HeldCall, Share};
 
@@ -92,16 +92,20 @@ impl SessionConnection<'_> {
     }
 
     /// Counts a request that waits without a place, if there is room for it. Its account is charged for no state of it
-    /// until its leader knows it, so it is held like a call until then.
+    /// until its leader knows it, so it is held like a call until then. For one whose place was shown the account was
+    /// charged before: it must not lose its place to another one.
     ///
     /// # Errors
     /// `QUOTA_EXCEEDED` at the limits of the session, `RATE_LIMITED` at that of the account.
     pub(super) fn count_unplaced(&self, lock: &Lock) -> ApiResult<Option<HeldCall>> {
         self.check_room(lock)?;
+        if self.shown.has_place(&lock.request_id) {
+            return Ok(None);
+        }
         // Whoever has lost access hears of it elsewhere.
         let Ok(tenant) = self.tenant() else { return Ok(None) };
         let held_calls = &self.session.service.inner.held_calls;
-        held_calls.acquire(Share::from(tenant.account), reported_bytes(lock)).map(Some)
+        held_calls.acquire(Share::from(tenant.account), lock_bytes(lock)).map(Some)
     }
 
     /// Checks the limit of the leader, which does not know of these requests, and that they can be reported.
