@@ -25,6 +25,11 @@ pub trait CallHandler: Send + Sync + 'static {
 
     /// Returns the reason why the node can't serve, if any.
     fn not_ready(&self) -> Option<String>;
+
+    /// Returns what is wrong with a task of the node without which it serves, if anything.
+    fn failing_task(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Returns true if other replies may precede the last one.

@@ -8,7 +8,8 @@
 //! Invariants:
 //! - No task of a set outlives the set.
 //! - A task that ended or panicked outside of a shutdown is counted, logged, and reported by
-//!   [`TaskSet::unhealthy_reason`], or by [`failing_process_task`] if it belongs to no part of the process.
+//!   [`TaskSet::unhealthy_reason`], or if it belongs to no part of the process by [`failing_process_task`] or, if no
+//!   call needs it, by [`failing_background_task`].
 //! - A repeatedly failing task is restarted after 1 s, 2 s, 4 s, and so on, at most 60 s.
 //!
 //! Deliberately unknown here: what the tasks do.
@@ -20,5 +21,5 @@ mod tasks;
 mod temporary;
 
 pub use panics::{CaughtPanic, catch_panic};
-pub use tasks::{TaskFailure, TaskOwner, TaskSet, failing_process_task, restart_delays};
+pub use tasks::{TaskFailure, TaskOwner, TaskSet, failing_background_task, failing_process_task, restart_delays};
 pub use temporary::{spawn_temporary, survive_panic};

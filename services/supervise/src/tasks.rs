@@ -35,12 +35,18 @@ fn backoff() -> ExponentialBackoff {
     pauses.without_max_times().build()
 }
 
-/// The parent of the sets of the process itself.
+/// The parents of the sets of the process itself: of those that calls need, and of the others.
 static PROCESS: LazyLock<TaskSet> = LazyLock::new(|| TaskSet::new(TaskOwner::process()));
+static BACKGROUND: LazyLock<TaskSet> = LazyLock::new(|| TaskSet::new(TaskOwner::process()));
 
-/// Returns what is wrong now with the tasks of the process itself, see [`TaskSet::of_process`].
+/// Returns what is wrong now with the tasks of the process itself that calls need, see [`TaskSet::of_process`].
 pub fn failing_process_task() -> Option<String> {
     PROCESS.unhealthy_reason()
+}
+
+/// Returns what is wrong now with the tasks of the process itself that no call needs, see [`TaskSet::in_background`].
+pub fn failing_background_task() -> Option<String> {
+    BACKGROUND.unhealthy_reason()
 }
 
 /// The owner of tasks, for the log.
@@ -116,10 +122,16 @@ impl TaskSet {
         Self::with(owner, CancellationToken::new(), Arc::default(), None)
     }
 
-    /// Creates a set of restarted tasks of the process itself, such as those of a listener: of no part that could say
-    /// itself that it is not ready. [`failing_process_task`] does.
+    /// Creates a set of restarted tasks of the process itself that calls need, such as those of a listener: of no part
+    /// that could say itself that it is not ready. [`failing_process_task`] does.
     pub fn of_process() -> Self {
         PROCESS.child()
+    }
+
+    /// Creates a set of restarted tasks of the process itself without which calls go on, such as the upkeep of metrics:
+    /// the process is ready while they fail. [`failing_background_task`] says so.
+    pub fn in_background() -> Self {
+        BACKGROUND.child()
     }
 
     /// Creates a set of the same owner. It ends with this one at the latest, and its failures count for this one too.

@@ -87,7 +87,7 @@ impl Metrics {
         process.describe();
         metrics::describe_gauge!("holdfast_build_info", "Always 1; the labels say which program this is.");
         metrics::gauge!("holdfast_build_info", "program" => build.program, "version" => build.version).set(1.0);
-        Self { handle, process, tasks: Arc::new(TaskSet::of_process()) }
+        Self { handle, process, tasks: Arc::new(TaskSet::in_background()) }
     }
 
     /// Renders the response of `/metrics`, in the exposition format of Prometheus, with fresh metrics of the process:

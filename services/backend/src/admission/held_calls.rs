@@ -1,6 +1,6 @@
 //! Calls that wait at a shard, requests of sessions that wait for a lock table in memory, watches, and connections of
-//! sessions: they take memory for minutes, and no permits. So they are counted apart, and are never the reason to refuse
-//! another kind of call. Connections have a limit of their own.
+//! sessions: they take memory for minutes, and no permits. So they are counted apart, and are never the reason to
+//! refuse another kind of call. Connections have a limit of their own.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,8 +18,8 @@ use super::{Share, Sharer};
 const HINT: &str = "end some, or wait at another gateway";
 const SESSION_HINT: &str = "end some, or connect to another gateway";
 
-/// Bytes that an account with few held calls may have as well, so that any one of its requests fits: 64 KiB of text, and
-/// 24 bytes for each of 8,192 segments.
+/// Bytes that an account with few held calls may have as well, so that any one of its requests fits: 64 KiB of text,
+/// and 24 bytes for each of 8,192 segments.
 const MIN_MAX_BYTES: u64 = 256 * 1_024;
 
 /// Questions of one account that are answered at a time, once the leader has replied. Thousands at once would delay the

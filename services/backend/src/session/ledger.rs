@@ -12,11 +12,11 @@ use super::request_table::{Request, RequestState, RequestTable};
 
 /// Rough bytes of the requests in one part of a report; one larger request is a part by itself.
 pub(super) const MAX_PART_BYTES: usize = 512 * 1_024;
-/// Bytes that the requests which are under way may add: one list of commands, or one request. 32 requests with 64 KiB of
-/// metadata in 64 pairs take 2.1 MiB, and a request for 256 paths of 32 segments of up to 255 bytes takes 2.4 MiB.
+/// Bytes that the requests which are under way may add: one list of commands, or one request. 32 requests with 64 KiB
+/// of metadata in 64 pairs take 2.1 MiB, and a request for 256 paths of 32 segments of up to 255 bytes takes 2.4 MiB.
 pub(super) const MAX_BYTES_UNDER_WAY: usize = 4 * 1_024 * 1_024;
-/// Two parts that follow each other are together larger than one may be, or they would be one. So a report of more parts
-/// than there may be is larger than half as many full ones.
+/// Two parts that follow each other are together larger than one may be, or they would be one. So a report of more
+/// parts than there may be is larger than half as many full ones.
 const MAX_REPORT_BYTES: usize = MAX_REPORT_PARTS as usize / 2 * MAX_PART_BYTES;
 const _: () = assert!(MAX_SESSION_TABLE_BYTES as usize + MAX_BYTES_UNDER_WAY <= MAX_REPORT_BYTES);
 /// What a request, a claim or a segment of a path counts as besides its texts.

@@ -1,5 +1,5 @@
-//! Requests that wait while the lock table of their namespace is not complete in its leader's memory: they have no place
-//! in its queue yet, and are sent again, in order, until they have one.
+//! Requests that wait while the lock table of their namespace is not complete in its leader's memory: they have no
+//! place in its queue yet, and are sent again, in order, until they have one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -150,3 +150,14 @@ async fn what_fails_in_a_set_of_the_process_is_said_until_it_runs_again_or_its_s
     sleep(2 * INITIAL_BACKOFF).await;
     assert_eq!(failing_process_task(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_in_the_background_is_said_apart() {
+    let tasks = TaskSet::in_background();
+    tasks.spawn_restarting("metrics", || async { panic!("no luck") });
+    tokio::task::yield_now().await;
+    assert!(failing_background_task().expect("it waits").contains("task metrics has failed: panic at "));
+    assert!(failing_process_task().is_none_or(|failing| !failing.contains("metrics")), "the process is ready");
+    tasks.shutdown().await;
+    assert_eq!(failing_background_task(), None);
+}

@@ -46,7 +46,7 @@ impl TestGateway {
         let (served, looked_at, seen) = (service.clone(), service.clone(), world.seen.clone());
         let looking = async move {
             loop {
-                seen.lock().extend(looked_at.ready().err());
+                seen.lock().extend(looked_at.ready().err().into_iter().chain(looked_at.failing_task()));
                 sleep(Duration::from_millis(2)).await;
             }
         };
@@ -57,7 +57,8 @@ impl TestGateway {
     }
 
     pub(crate) async fn wait_ready(&self) {
-        eventually("the gateway is ready", async || self.service.ready().ok()).await;
+        let is_well = || self.service.failing_task().is_none();
+        eventually("the gateway is ready", async || self.service.ready().ok().filter(|()| is_well())).await;
     }
 
     /// Waits until a failure of the task was counted.

@@ -19,11 +19,17 @@ const LEADER_TASKS_FILE: &str = "services/node/src/tasks/mod.rs";
 const LEADER_TASKS_CALL: &str = "spawn(&tasks, ";
 
 /// Where sets of tasks are made, and what shows their failures: each of these expressions in its file. Tasks of the
-/// process itself are in sets that `TaskSet::of_process` makes.
+/// process itself are in sets that `TaskSet::of_process` or `TaskSet::in_background` makes.
 const SHOWN_SETS: [(&str, &[(&str, &str)]); 6] = [
     (
         "services/node/src/node.rs",
-        &[("services/node/src/status.rs", "shared.tasks.unhealthy_reason()"), PROCESS_IN_NODE, PROCESS_IN_GATEWAY],
+        &[
+            ("services/node/src/status.rs", "shared.tasks.unhealthy_reason()"),
+            PROCESS_IN_NODE,
+            PROCESS_IN_GATEWAY,
+            BACKGROUND_IN_NODE,
+            BACKGROUND_IN_GATEWAY,
+        ],
     ),
     ("services/replication/src/group.rs", &[("services/node/src/status.rs", "group.tasks().unhealthy_reason()")]),
     (
@@ -47,10 +53,14 @@ const SHOWN_SETS_OF_GATEWAYS: [(&str, &[(&str, &str)]); 1] = [(
     &[
         ("services/backend/src/directory/mod.rs", "self.tasks.unhealthy_reason()"),
         ("services/backend/src/service.rs", "self.inner.directory.check_fresh()"),
+        ("services/backend/src/directory/mod.rs", "self.usage_tasks.unhealthy_reason()"),
+        ("services/backend/src/service.rs", "self.inner.directory.failing_task()"),
     ],
 )];
-const PROCESS_IN_NODE: (&str, &str) = ("services/node/src/status.rs", "or_else(failing_process_task)");
-const PROCESS_IN_GATEWAY: (&str, &str) = ("services/backend/src/service.rs", "or_else(failing_process_task)");
+const PROCESS_IN_NODE: (&str, &str) = ("services/node/src/status.rs", "failing_process_task()");
+const PROCESS_IN_GATEWAY: (&str, &str) = ("services/backend/src/service.rs", "failing_process_task()");
+const BACKGROUND_IN_NODE: (&str, &str) = ("services/node/src/status.rs", "or_else(failing_background_task)");
+const BACKGROUND_IN_GATEWAY: (&str, &str) = ("services/backend/src/service.rs", "or_else(failing_background_task)");
 const GROUP_MANAGER_IN_NODE: (&str, &str) = ("services/node/src/status.rs", "group_manager.failing_task()");
 const ROUTER: &[(&str, &str)] = &[
     ("services/routing/src/router.rs", "self.inner.tasks.unhealthy_reason()"),
@@ -120,7 +130,7 @@ fn the_failures_of_every_set_of_tasks_are_shown_by_readyz() {
         for set in scan.task_sets.iter().filter(|_| !is_listed) {
             let place = format!("{}:{}", file.path.display(), set.line);
             findings
-                .push(format!("{place}: say in this test how /readyz shows its failures, or use TaskSet::of_process"));
+                .push(format!("{place}: say in this test how /readyz shows its failures, or use a set of the process"));
         }
     }
     for (made, shows) in shown {
