@@ -65,7 +65,7 @@ impl Takeover {
         self.is_done
     }
 
-    /// Returns the leader state of a leadership that begins now: the time that it took counts for no session and no wait.
+    /// Returns the leader state of a leadership that begins now: the time that it took counts for no session or wait.
     pub(crate) fn finish(mut self, rules: Rules) -> LeaderState {
         self.state.set_rules(rules);
         let now = Instant::now();
