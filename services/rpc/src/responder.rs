@@ -487,6 +487,8 @@ mod tests {
         let refused = replies.try_next().and_then(|refused| refused.outcome);
         assert_eq!(refused, Some(Outcome::NotProposed(DEFERRED.to_string())));
         assert!(other.running.is_empty());
-        assert_eq!(other.deferred.lock().len(), 1);
+        other.start(CallFrame { given_up: vec![u64::MAX], ..CallFrame::default() });
+        let cancelled = other.deferred.lock().values().filter(|call| call.cancelled.is_cancelled()).count();
+        assert_eq!(cancelled, 1, "it counts until it has ended");
     }
 }
