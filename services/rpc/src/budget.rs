@@ -77,18 +77,6 @@ impl NestedBudget {
         Self { own: self.own.clone(), shared }
     }
 
-    /// Returns true if anything else has a clone or a reservation of the user's budget.
-    pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.own.free) > 1
-    }
-
-    /// Waits until the user's own budget has this many bytes, after earlier reservations, and reserves none.
-    pub(crate) async fn wait_for_own(&self, bytes: usize) {
-        if self.own.try_reserve(bytes).is_none() {
-            self.own.reserve(bytes).await;
-        }
-    }
-
     /// Reserves this many bytes; returns `None` if that would exceed a limit.
     pub fn try_reserve(&self, bytes: usize) -> Option<NestedReservation> {
         let own = self.own.try_reserve(bytes)?;

@@ -7,7 +7,8 @@
 //! - Only a process with a service token of the cluster, and a certificate where TLS is on, gets past the handshake.
 //! - A newer connection of a caller closes its earlier ones, and what was not read of them is dropped.
 //! - Every queue and frame is bounded; a peer that does not read is not read from.
-//! - Replies to calls have a lane for each account: those of one delay those of no other by more than a frame.
+//! - Replies to calls have a lane for each account: up to 64 KiB of those of one are delayed by the others by no more
+//!   than their equal share of the connection. Above that they may also wait for memory that all accounts share.
 //!
 //! Deliberately unknown here: what calls and Raft messages mean, which process leads, HTTP.
 
@@ -23,6 +24,7 @@ mod dialer;
 mod frames;
 mod identity;
 mod in_flight;
+mod lane_budget;
 mod protocol;
 mod reply_queue;
 mod responder;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use futures::task::AtomicWaker;
@@ -12,12 +13,11 @@ use holdfast_proto::internal::Answer;
 use holdfast_proto::internal::answer::Outcome;
 use parking_lot::Mutex;
 
-use crate::budget::{ByteBudget, NestedBudget, NestedReservation};
+use crate::budget::ByteBudget;
+use crate::lane_budget::{LaneBudget, LaneReservation, QueryTurn};
 
-/// Bytes of replies that wait for one caller. An account without any other needs none of them for a small one.
+/// Bytes of replies that wait for one caller, without those that are guaranteed to each lane.
 const MAX_QUEUED_BYTES: u32 = 64 << 20;
-/// Those of one account. Its urgent ones go first and have as much again.
-const MAX_QUEUED_BYTES_OF_ACCOUNT: u32 = 4 << 20;
 /// Minimum bytes that a reply counts for.
 const MIN_REPLY_BYTES: usize = 256;
 /// Bytes of one reply; a full frame with one more is below the frame limit.
@@ -25,7 +25,7 @@ const MAX_REPLY_BYTES: usize = 8 << 20;
 /// The lanes are bounded by what is reserved for their replies.
 const RESERVED: QueueLimits = QueueLimits { total: usize::MAX, lane: usize::MAX };
 /// Budgets of accounts after which those that are not in use are dropped.
-const MIN_SWEEP: usize = 64;
+const MIN_SWEEP: usize = 1_024;
 
 /// Returns the bytes of a reply's content.
 fn reply_bytes(answer: &Answer) -> usize {
@@ -52,33 +52,31 @@ fn limit_reply(answer: Answer) -> Answer {
 struct QueuedReply {
     answer: Answer,
     bytes: usize,
-    _reserved: NestedReservation,
+    _reserved: LaneReservation,
 }
 
 /// The replies to one caller.
 struct Replies {
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<FairQueue<u64, QueuedReply>>,
+    /// Set before the lanes are emptied for good.
+    is_closed: AtomicBool,
     /// Of the caller's connection.
     filled: AtomicWaker,
     all: ByteBudget,
     budgets: Mutex<Budgets>,
 }
 
-struct Lanes {
-    of_accounts: FairQueue<u64, QueuedReply>,
-    is_closed: bool,
-}
-
 /// What the lanes may take, by account and whether the calls are urgent.
 struct Budgets {
-    of_lanes: HashMap<(u64, bool), NestedBudget>,
+    of_lanes: HashMap<(u64, bool), Arc<LaneBudget>>,
     sweep_at: usize,
 }
 
 impl Replies {
     fn new() -> Self {
         Self {
-            lanes: Mutex::new(Lanes { of_accounts: FairQueue::new(RESERVED), is_closed: false }),
+            lanes: Mutex::new(FairQueue::new(RESERVED)),
+            is_closed: AtomicBool::new(false),
             filled: AtomicWaker::new(),
             all: ByteBudget::new(MAX_QUEUED_BYTES),
             budgets: Mutex::new(Budgets { of_lanes: HashMap::new(), sweep_at: MIN_SWEEP }),
@@ -86,15 +84,15 @@ impl Replies {
     }
 
     /// Returns what the replies of an account may take.
-    fn budget(&self, account: u64, is_urgent: bool) -> NestedBudget {
+    fn budget(&self, account: u64, is_urgent: bool) -> Arc<LaneBudget> {
         let Budgets { of_lanes, sweep_at } = &mut *self.budgets.lock();
         if of_lanes.len() >= *sweep_at {
-            of_lanes.retain(|_, budget| budget.is_shared());
+            of_lanes.retain(|_, budget| Arc::strong_count(budget) > 1 || budget.is_reserved());
             // As many again may be added before the next sweep.
             *sweep_at = MIN_SWEEP.max(2 * of_lanes.len());
         }
-        let new = || NestedBudget::new(MAX_QUEUED_BYTES_OF_ACCOUNT, Some(self.all.clone()));
-        of_lanes.entry((account, is_urgent)).or_insert_with(new).clone()
+        let new = || Arc::new(LaneBudget::new(self.all.clone()));
+        Arc::clone(of_lanes.entry((account, is_urgent)).or_insert_with(new))
     }
 }
 
@@ -104,7 +102,7 @@ pub struct ReplyQueue {
     replies: Arc<Replies>,
     account: u64,
     is_urgent: bool,
-    budget: NestedBudget,
+    budget: Arc<LaneBudget>,
 }
 
 impl ReplyQueue {
@@ -123,9 +121,11 @@ impl ReplyQueue {
         Self { replies: Arc::clone(&self.replies), account, is_urgent, budget }
     }
 
-    /// Waits until the lane has room for a reply, so that none is made that would only wait.
-    pub(crate) async fn wait_for_room(&self) {
-        self.budget.wait_for_own(MIN_REPLY_BYTES).await;
+    /// Waits until the lane has room for a reply, so that few are made that would only wait. Returns `None` if nobody
+    /// reads any more.
+    pub(crate) async fn wait_for_room(&self) -> Option<QueryTurn> {
+        let turn = self.budget.query_turn(MIN_REPLY_BYTES).await;
+        turn.filter(|_| !self.is_closed())
     }
 
     /// Queues a reply once there is room, after earlier ones of the lane. Returns false if nobody reads any more.
@@ -141,12 +141,13 @@ impl ReplyQueue {
         };
         let reply = QueuedReply { answer, bytes, _reserved: reserved };
         let mut lanes = self.replies.lanes.lock();
-        if lanes.is_closed {
+        // Under the lock, so that none is added after they are emptied.
+        if self.is_closed() {
             return false;
         }
         let pushed = match self.is_urgent {
-            true => lanes.of_accounts.push_urgent(self.account, bytes, reply),
-            false => lanes.of_accounts.push(self.account, bytes, reply),
+            true => lanes.push_urgent(self.account, bytes, reply),
+            false => lanes.push(self.account, bytes, reply),
         };
         drop(lanes);
         self.replies.filled.wake();
@@ -155,7 +156,7 @@ impl ReplyQueue {
 
     /// Returns true if nobody reads any more.
     pub fn is_closed(&self) -> bool {
-        self.replies.lanes.lock().is_closed
+        self.replies.is_closed.load(Ordering::Acquire)
     }
 }
 
@@ -189,13 +190,13 @@ impl QueuedReplies {
     fn poll_filled(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // Before the look, so that none is missed in between.
         self.0.filled.register(context.waker());
-        if self.0.lanes.lock().of_accounts.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        if self.0.lanes.lock().is_empty() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Takes at most so many replies, of all accounts in equal shares of their bytes, until there are `full` bytes.
     pub(crate) fn take(&mut self, at_most: usize, full: usize) -> Vec<Answer> {
         let (mut count, mut bytes) = (0, 0);
-        let served = self.0.lanes.lock().of_accounts.serve(|_, next| {
+        let served = self.0.lanes.lock().serve(|_, next| {
             if count >= at_most || bytes >= full {
                 return Decision::Stop;
             }
@@ -203,16 +204,15 @@ impl QueuedReplies {
             bytes += next.bytes;
             Decision::Serve(next.bytes as u64)
         });
+        // Their bytes are given back without the lock.
         served.into_iter().map(|reply| reply.answer).collect()
     }
 }
 
 impl Drop for QueuedReplies {
     fn drop(&mut self) {
-        let mut lanes = self.0.lanes.lock();
-        lanes.is_closed = true;
-        let dropped = lanes.of_accounts.serve(|_, _| Decision::Serve(0));
-        drop(lanes);
+        self.0.is_closed.store(true, Ordering::Release);
+        let dropped = self.0.lanes.lock().serve(|_, _| Decision::Serve(0));
         // Makes room, so that whoever waits for some learns that nobody reads.
         drop(dropped);
     }

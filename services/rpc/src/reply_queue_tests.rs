@@ -2,6 +2,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
+use crate::lane_budget::MAX_COMPUTED;
 
 const PAGE: usize = 64 << 10;
 
@@ -44,13 +45,16 @@ fn small_replies_of_others_go_on_while_accounts_have_all_bytes_of_a_connection()
     for account in 1..=16 {
         assert_eq!(fill(&caller.of_account(account, false)), 64);
     }
-    let late = caller.of_account(17, false);
-    assert_eq!(late.send(answer(1_000, PAGE)).now_or_never(), None, "64 MiB of all");
-    assert_eq!(late.send(answer(1_001, 4 << 10)).now_or_never(), Some(true));
-    assert_eq!(late.send(answer(1_002, 4 << 10)).now_or_never(), None, "one at a time");
+    assert_eq!(fill(&caller.of_account(17, false)), 17, "64 MiB of all, and what is guaranteed to it");
+    let late = caller.of_account(18, false);
+    assert_eq!(late.send(answer(1_000, PAGE + 1)).now_or_never(), None, "a larger one is of all");
+    for id in 1_001..=1_016 {
+        assert_eq!(late.send(answer(id, 4 << 10)).now_or_never(), Some(true), "64 KiB are guaranteed");
+    }
+    assert_eq!(late.send(answer(1_017, 4 << 10)).now_or_never(), None);
     let frame = ids(&replies.take(256, 2 << 20));
-    assert!(frame.contains(&1_001), "each account has the same share of a frame: {frame:?}");
-    assert_eq!(late.send(answer(1_003, PAGE)).now_or_never(), Some(true));
+    assert!((1_001..=1_016).all(|id| frame.contains(&id)), "each account has the same share of a frame: {frame:?}");
+    assert_eq!(late.send(answer(1_018, PAGE)).now_or_never(), Some(true));
 }
 
 #[tokio::test]
@@ -82,6 +86,22 @@ async fn whoever_waits_for_room_learns_that_nobody_reads() {
     drop(replies);
     assert!(!waiting.await.unwrap());
     assert!(caller.is_closed() && !caller.send(answer(2, 1)).await);
+}
+
+#[test]
+fn few_queries_of_an_account_are_computed_before_their_replies_are_queued_and_another_has_its_own() {
+    let (caller, replies) = ReplyQueue::new();
+    let (full, other) = (caller.of_account(1, false), caller.of_account(2, false));
+    let begin = || full.wait_for_room().now_or_never().flatten();
+    let mut computed: Vec<QueryTurn> = std::iter::from_fn(begin).collect();
+    assert_eq!(computed.len(), MAX_COMPUTED);
+    assert!(other.wait_for_room().now_or_never().flatten().is_some());
+    let mut next = Box::pin(full.wait_for_room());
+    assert!(next.as_mut().now_or_never().is_none());
+    computed.pop();
+    assert!(next.now_or_never().flatten().is_some());
+    drop(replies);
+    assert!(begin().is_none(), "nobody reads");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::acceptor::{CallerId, Server};
 use crate::call_handler::{CallControl, CallHandler, ReplyHandle, may_be_deferred};
 use crate::connection::{Event, ServerConnection};
+use crate::lane_budget::QueryTurn;
 use crate::protocol::Calls;
 use crate::reply_queue::{QueuedReplies, ReplyQueue};
 
@@ -43,6 +44,8 @@ const DEFERRED: CallLimit =
     CallLimit { what: "the number of calls of one gateway that wait at a node", max: MAX_DEFERRED_CALLS };
 /// Calls that are refused and whose refusal has no room yet, after which the node reads no further ones.
 const MAX_REFUSED: usize = 4_096;
+/// Accounts after which those that have no calls are forgotten.
+const MIN_SWEEP: usize = 1_024;
 /// Replies in one frame.
 const MAX_FRAME_ANSWERS: usize = 256;
 /// Bytes of replies after which a frame is full.
@@ -151,14 +154,33 @@ struct CountedCall {
     is_urgent: bool,
 }
 
+/// The calls of one account, and the lanes of its replies, by whether these are urgent.
+#[derive(Default)]
+struct AccountCalls {
+    count: CallCount,
+    lanes: [Option<ReplyQueue>; 2],
+}
+
+impl AccountCalls {
+    fn lane(&mut self, replies: &ReplyQueue, account: u64, is_urgent: bool) -> ReplyQueue {
+        let lane = &mut self.lanes[usize::from(is_urgent)];
+        lane.get_or_insert_with(|| replies.of_account(account, is_urgent)).clone()
+    }
+}
+
 /// The calls of one connection. Those that are not deferred run in the task of the connection, except for queries, which
 /// may take long to compute.
 struct CallsInFlight {
     handler: Arc<dyn CallHandler>,
     /// Each ends when its reply is queued, with what the call counted for; `None` for a call that was rejected.
     running: FuturesUnordered<BoxFuture<'static, Option<CountedCall>>>,
+    /// Those of them that were rejected.
+    refused: usize,
     total: CallCount,
-    accounts: HashMap<u64, CallCount>,
+    accounts: HashMap<u64, AccountCalls>,
+    /// With so many accounts, those that have no calls are forgotten.
+    sweep_at: usize,
+    /// Those that have not ended, also after they are cancelled.
     deferred: Arc<Mutex<HashMap<u64, CallControl>>>,
     /// The lane of what is of no account.
     replies: ReplyQueue,
@@ -172,35 +194,52 @@ impl CallsInFlight {
         let disconnected = CancellationToken::new();
         let _ends = disconnected.clone().drop_guard();
         let (running, deferred) = (FuturesUnordered::new(), Arc::default());
-        let (total, accounts) = (CallCount::default(), HashMap::new());
-        (Self { handler, running, total, accounts, deferred, replies, disconnected, _ends }, queued)
+        let (total, accounts, refused, sweep_at) = (CallCount::default(), HashMap::new(), 0, MIN_SWEEP);
+        let calls =
+            Self { handler, running, refused, total, accounts, sweep_at, deferred, replies, disconnected, _ends };
+        (calls, queued)
     }
 
-    /// Counts a call; returns why it is rejected if there are too many.
-    fn count(&mut self, call: CountedCall) -> Result<(), CallLimit> {
-        let of_account = self.accounts.get(&call.account).copied().unwrap_or_default();
+    /// Forgets the accounts that have no calls, each time there are twice as many as were left the time before.
+    fn forget_idle_accounts(&mut self) {
+        if self.accounts.len() >= self.sweep_at {
+            self.accounts.retain(|_, of_account| of_account.count.calls > 0);
+            self.sweep_at = MIN_SWEEP.max(2 * self.accounts.len());
+        }
+    }
+
+    /// Returns the lane of the replies to a call.
+    fn lane(&mut self, call: &Call) -> ReplyQueue {
+        self.forget_idle_accounts();
+        self.accounts.entry(call.account).or_default().lane(&self.replies, call.account, call.is_urgent)
+    }
+
+    /// Counts a call and returns the lane of its reply; returns why it is rejected if there are too many.
+    fn count(&mut self, call: CountedCall) -> Result<ReplyQueue, CallLimit> {
+        self.forget_idle_accounts();
+        let of_account = self.accounts.entry(call.account).or_default();
         let max = |limit: CallCount| if call.is_urgent { limit } else { limit.without_reserve() };
         let (max_of_account, max_total) = (max(MAX_CALLS_OF_ACCOUNT), max(MAX_CALLS));
-        if call.account != 0 && !of_account.fits(call.bytes, max_of_account) {
+        if call.account != 0 && !of_account.count.fits(call.bytes, max_of_account) {
             return Err(CallLimit { max: max_of_account.calls, ..OF_ACCOUNT });
         }
         if !self.total.fits(call.bytes, max_total) {
             return Err(CallLimit { max: max_total.calls, ..OF_CONNECTION });
         }
         self.total.add(call.bytes);
-        self.accounts.entry(call.account).or_default().add(call.bytes);
-        Ok(())
+        of_account.count.add(call.bytes);
+        Ok(of_account.lane(&self.replies, call.account, call.is_urgent))
     }
 
-    /// Ends a call whose reply is queued; nothing to end for one that was rejected.
+    /// Ends a call whose reply is queued, or one that was rejected.
     fn uncount(&mut self, counted: Option<CountedCall>) {
-        let Some(call) = counted else { return };
+        let Some(call) = counted else {
+            self.refused -= 1;
+            return;
+        };
         self.total.remove(call.bytes);
         if let Some(of_account) = self.accounts.get_mut(&call.account) {
-            of_account.remove(call.bytes);
-            if of_account.calls == 0 {
-                self.accounts.remove(&call.account);
-            }
+            of_account.count.remove(call.bytes);
         }
     }
 
@@ -213,7 +252,7 @@ impl CallsInFlight {
 
     /// Returns false while so many refusals wait for room that no call may be added.
     fn may_read(&self) -> bool {
-        self.running.len() <= MAX_CALLS.calls + MAX_REFUSED
+        self.refused < MAX_REFUSED
     }
 
     fn on_event(&mut self, event: Option<Event<CallFrame>>) {
@@ -231,7 +270,9 @@ impl CallsInFlight {
             }
         }
         for call in frame.given_up {
-            if let Some(control) = self.deferred.lock().remove(&call) {
+            // Its task removes it, once its last reply is queued.
+            let control = self.deferred.lock().get(&call).cloned();
+            if let Some(control) = control {
                 control.cancelled.cancel();
             }
         }
@@ -246,21 +287,23 @@ impl CallsInFlight {
     fn start_call(&mut self, call: Call) {
         let (id, is_urgent) = (call.id, call.is_urgent);
         let counted = CountedCall { account: call.account, bytes: call_bytes(&call), is_urgent };
-        if let Err(limit) = self.count(counted) {
-            return self.refuse(&call, limit);
-        }
-        let replies = self.replies.of_account(call.account, is_urgent);
+        let replies = match self.count(counted) {
+            Ok(replies) => replies,
+            Err(limit) => return self.refuse(&call, limit),
+        };
         let is_query = matches!(call.body, Some(Body::Query(_)));
         let calling = self.handler.call(call);
         self.running.push(match is_query {
             true => {
-                let lane = replies.clone();
-                let calling = spawn_temporary("call", async move {
-                    lane.wait_for_room().await;
-                    calling.await
-                });
+                let calling = spawn_temporary("call", answer_query(replies.clone(), calling));
                 async move {
-                    replies.send(calling.await.unwrap_or_else(|_| failed(id))).await;
+                    let (answer, _turn) = match calling.await {
+                        Ok(Some((answer, turn))) => (answer, turn),
+                        // Nobody reads any more.
+                        Ok(None) => return Some(counted),
+                        Err(_) => (failed(id), None),
+                    };
+                    replies.send(answer).await;
                     Some(counted)
                 }
                 .boxed()
@@ -275,7 +318,8 @@ impl CallsInFlight {
 
     fn refuse(&mut self, call: &Call, limit: CallLimit) {
         let answer = failure(call.id, Outcome::NotProposed(limit.to_string()));
-        let replies = self.replies.of_account(call.account, call.is_urgent);
+        let replies = self.lane(call);
+        self.refused += 1;
         self.running.push(
             async move {
                 replies.send(answer).await;
@@ -292,7 +336,7 @@ impl CallsInFlight {
         }
         let control = CallControl::default();
         self.deferred.lock().insert(id, control.clone());
-        let replies = self.replies.of_account(call.account, call.is_urgent);
+        let replies = self.lane(&call);
         let caller =
             ReplyHandle { call: id, replies: replies.clone(), control, disconnected: self.disconnected.clone() };
         let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
@@ -304,6 +348,21 @@ impl CallsInFlight {
             deferred.lock().remove(&id);
         });
     }
+}
+
+/// Computes the reply to a query once its lane has room. Returns it with the turn that ends when it is queued, or `None`
+/// if nobody reads any more.
+async fn answer_query(
+    lane: ReplyQueue,
+    mut calling: BoxFuture<'static, Answer>,
+) -> Option<(Answer, Option<QueryTurn>)> {
+    let turn = lane.wait_for_room().await?;
+    if let Some(answer) = (&mut calling).now_or_never() {
+        return Some((answer, Some(turn)));
+    }
+    // It waits for something, of a shard that may be stuck: it must not hold up the queries of others.
+    drop(turn);
+    Some((calling.await, None))
 }
 
 fn call_bytes(call: &Call) -> usize {
@@ -363,13 +422,40 @@ mod tests {
         let of_both = (0..70).map(|id| call(id, 1)).chain([call(100, 2)]).collect();
         calls.start(CallFrame { calls: of_both, ..CallFrame::default() });
         calls.uncount_done();
-        let counted = |calls: &CallsInFlight| calls.accounts.iter().map(|(of, count)| (*of, count.calls)).collect();
-        let waiting: Vec<(u64, usize)> = counted(&calls);
-        assert_eq!(waiting, [(1, 6)], "64 replies of 64 KiB have room");
+        let waiting = |calls: &CallsInFlight, account: u64| calls.accounts[&account].count.calls;
+        assert_eq!([1, 2].map(|account| waiting(&calls, account)), [6, 0], "64 replies of 64 KiB have room");
         let frame = replies.take(MAX_FRAME_ANSWERS, FULL_FRAME_BYTES);
         assert!(frame.len() == 16 && frame.iter().any(|answer| answer.id == 100));
         calls.uncount_done();
-        assert!(calls.accounts.is_empty());
+        assert_eq!((waiting(&calls, 1), calls.total.calls), (0, 0));
+    }
+
+    #[test]
+    fn accounts_without_calls_are_forgotten() {
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(1))));
+        for id in 1..=5_000 {
+            calls.start(CallFrame { calls: vec![Call { id, account: id, ..Call::default() }], ..CallFrame::default() });
+            calls.uncount_done();
+            assert_eq!(replies.take(MAX_FRAME_ANSWERS, FULL_FRAME_BYTES).len(), 1);
+        }
+        assert!(calls.accounts.len() <= MIN_SWEEP);
+    }
+
+    #[test]
+    fn no_call_is_read_while_so_many_refusals_have_no_room() {
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(8 << 20))));
+        let call = Call { id: 1, account: 1, ..Call::default() };
+        calls.start(CallFrame { calls: vec![call.clone()], ..CallFrame::default() });
+        calls.uncount_done();
+        (0..MAX_REFUSED).for_each(|_| {
+            assert!(calls.may_read());
+            calls.refuse(&call, OF_ACCOUNT);
+        });
+        calls.uncount_done();
+        assert!(!calls.may_read(), "the lane is full");
+        assert_eq!(replies.take(1, FULL_FRAME_BYTES).len(), 1);
+        calls.uncount_done();
+        assert!(calls.may_read() && calls.refused == 0);
     }
 
     #[test]
@@ -387,7 +473,7 @@ mod tests {
         };
         assert_eq!(fill(false), (48, CallLimit { max: 98_304, ..OF_CONNECTION }), "192 MiB");
         assert_eq!(fill(true), (16, OF_CONNECTION), "as much as urgent calls have for themselves");
-        assert_eq!(other.count(call(1, false)), Ok(()));
+        assert_eq!(other.count(call(1, false)).map(drop), Ok(()));
     }
 
     #[tokio::test]
@@ -401,6 +487,8 @@ mod tests {
         let refused = replies.try_next().and_then(|refused| refused.outcome);
         assert_eq!(refused, Some(Outcome::NotProposed(DEFERRED.to_string())));
         assert!(other.running.is_empty());
-        assert_eq!(other.deferred.lock().len(), 1);
+        other.start(CallFrame { given_up: vec![u64::MAX], ..CallFrame::default() });
+        let cancelled = other.deferred.lock().values().filter(|call| call.cancelled.is_cancelled()).count();
+        assert_eq!(cancelled, 1, "it counts until it has ended");
     }
 }

@@ -65,10 +65,12 @@ impl Takeover {
         self.is_done
     }
 
-    /// Returns the leader state of a leadership that begins now: the time that it took counts for no session.
+    /// Returns the leader state of a leadership that begins now: the time that it took counts for no session or wait.
     pub(crate) fn finish(mut self, rules: Rules) -> LeaderState {
         self.state.set_rules(rules);
-        self.state.heartbeats.suspend(Instant::now());
+        let now = Instant::now();
+        self.state.heartbeats.suspend(now);
+        self.state.waits.begin(now);
         self.state
     }
 }

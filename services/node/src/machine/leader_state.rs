@@ -18,7 +18,8 @@ impl Inner {
         table
     }
 
-    /// Drops what was taken over for a leadership that is to begin: the state changes.
+    /// Drops what was taken over for a leadership that is to begin: the state changes, or another leadership begins or
+    /// none.
     pub(super) fn drop_takeover(&mut self) {
         if let Some(stale) = self.takeover.take() {
             free_in_background(stale);
@@ -29,10 +30,12 @@ impl Inner {
     /// then.
     pub(super) fn build_leader_state(&mut self) -> Option<String> {
         let (rules, (term, attempts)) = (self.rules, self.last_attempts);
-        let takeover = self.takeover.take().filter(Takeover::is_done);
+        let begins = self.leads.filter(|_| self.core.is_some());
+        let takeover = self.takeover.take_if(|takeover| takeover.is_done() && Some(takeover.term()) == begins);
+        self.drop_takeover();
         let built = catch_panic(|| {
             self.leads.zip(self.core.as_ref()).map(|(leads, core)| {
-                let fresh = match takeover.filter(|takeover| takeover.term() == leads) {
+                let fresh = match takeover {
                     Some(takeover) => takeover.finish(rules),
                     None => LeaderState::new(leads, rules, core),
                 };
