@@ -318,6 +318,21 @@ mod tests {
         LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms: 0 }))
     }
 
+    /// The report of a session that the log does not have.
+    fn report_of_nobody(table_epoch: u64) -> LocksCommand {
+        LocksCommand::Table(TableCommand::Report(TableReport {
+            namespace: namespace(),
+            session: 7,
+            connection_epoch: 1,
+            seq: 0,
+            table_epoch,
+            part: 1,
+            parts: 1,
+            granted: Vec::new(),
+            pending: Vec::new(),
+        }))
+    }
+
     /// Opens a session, and returns what it asks for.
     pub(super) fn acquire(core: &mut ShardState, number: u8) -> LocksCommand {
         let Response::TableSessionOpened { session, .. } = apply(core, opening(number)) else {
@@ -386,20 +401,25 @@ mod tests {
         let empty = ShardState::new(Application::Locks, "locks_00");
         for core in [core(), empty] {
             let mut tables = SoftTables::default();
-            let report = LocksCommand::Table(TableCommand::Report(TableReport {
-                namespace: namespace(),
-                session: 7,
-                connection_epoch: 1,
-                seq: 0,
-                table_epoch: 3,
-                part: 1,
-                parts: 1,
-                granted: Vec::new(),
-                pending: Vec::new(),
-            }));
+            let report = report_of_nobody(core.table_epoch());
             assert!(!tables.must_wait(&core, &report));
             assert!(matches!(outcome(&mut tables, &core, &report), Err(CommandError::SessionNotFound(_))));
         }
+    }
+
+    #[test]
+    fn a_report_of_a_later_epoch_says_nothing_of_a_session_that_the_log_does_not_have_yet() {
+        let (mut core, mut tables) = (core(), SoftTables::default());
+        let later = report_of_nobody(core.table_epoch() + 1);
+        assert!(tables.must_wait(&core, &later));
+        assert!(matches!(outcome(&mut tables, &core, &later), Err(CommandError::Busy(_))));
+
+        write(&mut tables, &mut core, 7);
+        let table_epoch = core.table_epoch();
+        let later = report_of_nobody(table_epoch + 1);
+        assert_eq!(outcome(&mut tables, &core, &later), Err(CommandError::Unreported { table_epoch }));
+        let present = report_of_nobody(table_epoch);
+        assert!(matches!(outcome(&mut tables, &core, &present), Err(CommandError::SessionNotFound(_))));
     }
 
     #[test]

@@ -80,7 +80,11 @@ impl SoftTable {
 
     /// Enters claims, in descending order of token. Returns false if more are left than there is room for.
     fn enter_claims(&mut self, context: &EntryContext, namespace: &Namespace, rebuild: &mut Rebuild) -> bool {
-        let Some(slot) = self.core.slots.get(&NamespaceKey::of(&namespace.id)).copied() else { return true };
+        let Some(slot) = self.core.slots.get(&NamespaceKey::of(&namespace.id)).copied() else {
+            // No session of it is here that could hold something.
+            rebuild.forget_claims();
+            return true;
+        };
         let mut work = self.core.txn_in(slot, context);
         while rebuild.has_claims() {
             if !work.budget.takes_end() {
