@@ -148,8 +148,8 @@ impl TestGateway {
         });
     }
 
-    /// Opens sessions as those of a lock table in memory from now on, and decides no acquire of theirs until that table is
-    /// complete.
+    /// Opens sessions as those of a lock table in memory from now on, and decides no acquire of theirs until that table
+    /// is complete.
     pub(super) fn serve_as_table(&self, is_complete: &Arc<AtomicBool>) {
         let (running, is_complete) = (self.shards.clone(), Arc::clone(is_complete));
         self.node.on_call(move |call| {
@@ -252,8 +252,8 @@ impl TestGateway {
     }
 
     /// Opens sessions as those of a lock table in memory from now on. While the flag is set, their leader takes reports
-    /// and asks for them again when a session is kept alive, as one does whose epoch has not begun. Returns when reports
-    /// came.
+    /// and asks for them again when a session is kept alive, as one does whose epoch has not begun. Returns when
+    /// reports came.
     pub(super) fn ask_for_reports_again(&self, asks: &Arc<AtomicBool>) -> watch::Receiver<Vec<Instant>> {
         let (running, asks) = (self.shards.clone(), Arc::clone(asks));
         let (taken, reports) = watch::channel(Vec::new());

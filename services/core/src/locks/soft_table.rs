@@ -327,14 +327,14 @@ impl SoftTable {
         Some(Reply { outcome, clock_ms, awaits: None }.into())
     }
 
-    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so are
-    /// the events that can be read.
+    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so
+    /// are the events that can be read.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work, also what had
-    /// to wait for revisions and has them now.
+    /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work, also what
+    /// had to wait for revisions and has them now.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         if !self.has_revisions() {
             return None;

@@ -4,14 +4,14 @@
 use holdfast_core::{
     Bounds, CommandError, Durability, FencingToken, Forfeit, ForfeitedHold, Limits, LocksCommand, MessageSeq,
     NamespaceMessage, NamespaceRef, OpenSession, OpenTableSession, Owner, Path, Query, Release, ReleaseTarget,
-    ReportedRequest, ReportedWait, Response, Rules, SessionView, TableCommand, TableReport, TableState,
+    ReportedRequest, ReportedWait, Response, Rules, SessionCommand, SessionView, TableCommand, TableReport, TableState,
 };
 
 use crate::durability::{soft, with_soft};
 use crate::soft_grants::{Leader, acquire, is_busy, owner, release};
 use crate::soft_reports::{granted, hold, lost, report, reported, take, waits};
 use crate::soft_tables::{close, expire, open, table_session};
-use crate::support::{Shard, namespace};
+use crate::support::{ACCOUNT, Shard, namespace};
 use crate::wait_requests::open_command;
 
 /// What one step may enter.
@@ -153,6 +153,19 @@ fn who_asks_meanwhile_waits_for_the_last_step() {
         assert!(calls >= LOCKS / units - 2, "{calls}");
         assert_eq!((leader.holder("free"), leader.holder("l0")), (owner(&other), owner(&holder)));
     }
+}
+
+#[test]
+fn a_list_of_commands_is_one_step() {
+    let (mut leader, _, other, _) = reported_to_next(UNITS, 0);
+    let command_of = |seq| {
+        let message = MessageSeq { epoch: other.epoch, seq };
+        let request = acquire("free");
+        LocksCommand::Session(SessionCommand { account: ACCOUNT, session: other.number, message, request })
+    };
+    let answered = leader.apply(&LocksCommand::Batch((1..=8).map(command_of).collect()));
+    assert!(matches!(&answered, Ok(Response::Batch(outcomes)) if outcomes.iter().all(is_busy)), "{answered:?}");
+    assert_eq!(usage(&leader), (2 * UNITS, 0));
 }
 
 #[test]

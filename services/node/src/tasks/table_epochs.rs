@@ -38,8 +38,9 @@ pub(super) async fn run(leading: LeaderContext) {
         if wakes_all {
             machine.leader_state_changed().notify_waiters();
         }
-        // A timer takes a millisecond even for what is due already, which is longer than a step. Each step enters or ends
-        // something, or a later one is due, or none: it waits for the log. Even if one did not, time would go on.
+        // A timer takes a millisecond even for what is due already, which is longer than a step. Each step enters or
+        // ends something, or reports a later deadline, or none because it waits for the log. A sleep now and then lets
+        // time go on also where it is simulated, so that this is no endless loop whatever a step does.
         if due.is_some_and(|due_ms| due_ms <= now_ms) && steps < STEPS_AT_ONCE {
             steps += 1;
             yield_now().await;

@@ -1,9 +1,9 @@
-//! Enters what was reported once all of it is there: claims, then requests that wait. It takes a slice at a time, and the
-//! table is complete after the last one.
+//! Enters what was reported once all of it is there: claims, then requests that wait. It takes a slice at a time, and
+//! the table is complete after the last one.
 //!
 //! Between two slices sessions may end, release or withdraw what is entered and what is not. Nothing is granted before
-//! all claims are entered, and whoever waits is queued in order, so a request is granted before those that come after it
-//! are queued only if it has its turn.
+//! all claims are entered, and whoever waits is queued in order, so a request is granted before those that come after
+//! it are queued only if it has its turn.
 
 use std::sync::Arc;
 

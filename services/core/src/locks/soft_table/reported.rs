@@ -1,5 +1,5 @@
-//! What is known of one session of before until it is entered into its lock table. Each part of a report is put in order
-//! when it comes, so that those of all sessions can be merged a slice at a time.
+//! What is known of one session of before until it is entered into its lock table. Each part of a report is put in
+//! order when it comes, so that those of all sessions can be merged a slice at a time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -138,8 +138,8 @@ impl Report {
         }
     }
 
-    /// Takes the request that waits at a place, which is the next one of its part; `None` if it is given up. Returns the
-    /// one after it, too.
+    /// Takes the request that waits at a place, which is the next one of its part; `None` if it is given up. Returns
+    /// the one after it, too.
     pub(super) fn take_wait(&mut self, place: WaitPlace) -> (Option<ReportedWait>, Option<WaitOrder>) {
         let Some(part) = self.parts.get_mut(place.part) else { return (None, None) };
         if part.waits.last().is_some_and(|(_, _, next)| *next == place) {
