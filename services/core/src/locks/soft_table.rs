@@ -47,7 +47,7 @@ const MAX_STEP_EFFECTS: usize = 1_024;
 
 /// What one call has done so far, which is a command or a list of them.
 #[derive(Debug, Default)]
-struct Call {
+struct CallProgress {
     /// What the reply awaits.
     awaits: Option<Revision>,
     /// Whether it went on with a rebuild. It does so for one slice; what is left is for later steps.
@@ -215,7 +215,7 @@ impl SoftTable {
     /// Applies a command of a connected session, or a list of them. The reply awaits what it began and what later steps
     /// continue, see [`Self::job_state`].
     pub fn apply(&mut self, log: &ShardState, context: &EntryContext, command: &LocksCommand) -> Reply {
-        let mut call = Call::default();
+        let mut call = CallProgress::default();
         let outcome = match (log.locks(), command) {
             (None, _) => Err(CommandError::Malformed("only a locks shard has lock tables".to_owned())),
             (Some(log), LocksCommand::Batch(commands)) => {
@@ -242,7 +242,7 @@ impl SoftTable {
         log: &LocksState,
         context: &EntryContext,
         command: &LocksCommand,
-        call: &mut Call,
+        call: &mut CallProgress,
     ) -> Result<Response, CommandError> {
         self.check_epoch(log)?;
         if let LocksCommand::Table(TableCommand::Report(report)) = command {

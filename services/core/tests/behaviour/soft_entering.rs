@@ -19,7 +19,7 @@ const UNITS: u64 = 4;
 const LOCKS: u64 = 20;
 
 /// What is in a part of a report.
-type Part = (Vec<ReportedRequest>, Vec<ReportedWait>);
+type PartContents = (Vec<ReportedRequest>, Vec<ReportedWait>);
 
 /// A leader whose steps enter little.
 fn leader_of(units: u64) -> Leader {
@@ -52,7 +52,7 @@ fn claims(locks: &[(String, FencingToken)]) -> Vec<ReportedRequest> {
 }
 
 /// Reports in parts.
-fn take_parts(leader: &mut Leader, session: &SessionView, contents: Vec<Part>) {
+fn take_parts(leader: &mut Leader, session: &SessionView, contents: Vec<PartContents>) {
     let parts = u32::try_from(contents.len()).expect("there are few");
     for (part, (granted, pending)) in (1..).zip(contents) {
         let of_part = TableReport { part, parts, pending, ..report(leader, session, granted) };
@@ -403,12 +403,12 @@ fn claims_and_waits_of_all_parts_are_entered_in_one_order() {
             new.push(leader.granted(&holder, &lock(number)));
         }
         let mut leader = leader.next();
-        let held = |tokens: &[FencingToken], part: &[u64]| -> Part {
+        let held = |tokens: &[FencingToken], part: &[u64]| -> PartContents {
             (part.iter().map(|number| granted(&lock(*number), tokens[*number as usize])).collect(), Vec::new())
         };
         take_parts(&mut leader, &stale, of_three.iter().map(|part| held(&old, part)).collect());
         // The first one comes first for locks with an even number.
-        let awaited = |is_first: bool, part: &[u64]| -> Part {
+        let awaited = |is_first: bool, part: &[u64]| -> PartContents {
             let ticket = |number: u64| 1 + 2 * number + u64::from(is_first != (number % 2 == 0));
             (Vec::new(), part.iter().map(|number| waits(&lock(*number), Some(ticket(*number)))).collect())
         };
@@ -436,7 +436,7 @@ fn what_is_given_up_of_a_later_part_is_not_entered() {
         let locks = acquired(&mut leader, &holder);
         let mut leader = leader.next();
         let pending = [vec![("l0", 4), ("l1", 1)], vec![("l2", 3), ("l3", 2)], vec![("l4", 5)]];
-        let part_of = |waiting: Vec<(&str, u64)>| -> Part {
+        let part_of = |waiting: Vec<(&str, u64)>| -> PartContents {
             (Vec::new(), waiting.into_iter().map(|(lock, ticket)| waits(lock, Some(ticket))).collect())
         };
         take_parts(&mut leader, &waiter, pending.map(part_of).into());
@@ -468,7 +468,7 @@ fn nothing_of_a_session_that_ends_while_requests_are_queued_stays() {
         let (holder, ends, stays) = (leader.open("se_1", 0), leader.open("se_2", 500), leader.open("se_3", 0));
         let locks = acquired(&mut leader, &holder);
         let mut leader = leader.next();
-        let part_of = |part: u64, first: u64| -> Part {
+        let part_of = |part: u64, first: u64| -> PartContents {
             let of_part = (0..LOCKS).filter(|number| number % 2 == part);
             (Vec::new(), of_part.map(|number| waits(&lock(number), Some(2 * number + first))).collect())
         };
