@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::pending;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ struct Shared {
     failed: watch::Sender<Option<TaskFailure>>,
     /// Number of failures of restarted tasks.
     failures: watch::Sender<u64>,
-    /// Failed tasks that wait for their restart, including those of parent and children.
+    /// Failed tasks, including those of parent and children: until their restart, or the end of their set.
     down: Arc<DownTasks>,
     /// Tracks the tasks of the parent and its children, if there is a parent.
     parent_tracker: Option<TaskTracker>,
@@ -122,8 +123,8 @@ impl TaskSet {
         Self::with(owner, CancellationToken::new(), Arc::default(), None)
     }
 
-    /// Creates a set of restarted tasks of the process itself that calls need, such as those of a listener: of no part
-    /// that could say itself that it is not ready. [`failing_process_task`] does.
+    /// Creates a set of tasks of the process itself that calls need, such as those of a listener: of no part that could
+    /// say itself that it is not ready. [`failing_process_task`] does.
     pub fn of_process() -> Self {
         PROCESS.child()
     }
@@ -156,7 +157,9 @@ impl TaskSet {
         let shared = Arc::clone(&self.shared);
         self.spawn(task, async move {
             if let Some(reason) = shared.run_until_failed(task, work).await {
-                shared.fail(task, reason);
+                // The parent shows it as long as there is this set.
+                let _down = shared.fail(task, reason);
+                pending::<()>().await;
             }
         });
     }
@@ -258,13 +261,15 @@ impl Shared {
         }
     }
 
-    fn fail(&self, task: &'static str, reason: String) {
+    fn fail(&self, task: &'static str, reason: String) -> DownGuard<'_> {
         let failure = self.count(task, reason);
+        let down = DownGuard::record(&self.down, failure.clone());
         self.failed.send_if_modified(|first| {
             let is_first = first.is_none();
             first.get_or_insert(failure);
             is_first
         });
+        down
     }
 
     fn count(&self, task: &'static str, reason: String) -> TaskFailure {
@@ -278,7 +283,7 @@ pub(crate) fn report_failure(shard: &str, replica: u64, task: &'static str, reas
     counter!("holdfast_task_failures_total", "task" => task).increment(1);
 }
 
-/// Marks a task as waiting for its restart.
+/// Marks a task as failed.
 struct DownGuard<'a> {
     down: &'a DownTasks,
     number: u64,

@@ -26,7 +26,8 @@ struct Case {
 /// Measures what the options say, prints the tables, and writes the files.
 ///
 /// # Errors
-/// When a system can't be started or fails, or does too little in an overload. Errors of single operations are reported in the results instead.
+/// When a system can't be started or fails, or does too little in an overload. Errors of single operations are reported
+/// in the results instead.
 pub async fn run(options: &Options) -> Result<()> {
     ensure!(
         options.doors.iter().all(|door| door.is_holdfast()),

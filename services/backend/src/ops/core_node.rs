@@ -19,6 +19,7 @@ use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use holdfast_testkit::subscriptions::{rejected, subscription_of};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
 
@@ -147,8 +148,8 @@ impl TestGateway {
         });
     }
 
-    /// Opens sessions as those of a lock table in memory from now on, and decides no acquire of theirs until that table is
-    /// complete.
+    /// Opens sessions as those of a lock table in memory from now on, and decides no acquire of theirs until that table
+    /// is complete.
     pub(super) fn serve_as_table(&self, is_complete: &Arc<AtomicBool>) {
         let (running, is_complete) = (self.shards.clone(), Arc::clone(is_complete));
         self.node.on_call(move |call| {
@@ -251,17 +252,18 @@ impl TestGateway {
     }
 
     /// Opens sessions as those of a lock table in memory from now on. While the flag is set, their leader takes reports
-    /// and asks for them again when a session is kept alive, as one does whose epoch has not begun. Counts the reports.
-    pub(super) fn ask_for_reports_again(&self, asks: &Arc<AtomicBool>) -> watch::Receiver<u64> {
+    /// and asks for them again when a session is kept alive, as one does whose epoch has not begun. Returns when
+    /// reports came.
+    pub(super) fn ask_for_reports_again(&self, asks: &Arc<AtomicBool>) -> watch::Receiver<Vec<Instant>> {
         let (running, asks) = (self.shards.clone(), Arc::clone(asks));
-        let (taken, reports) = watch::channel(0);
+        let (taken, reports) = watch::channel(Vec::new());
         self.node.on_call(move |call| {
             let mut shards = running.lock();
             let outcome = match &call.body {
                 Some(call::Body::Command(bytes)) if application_of(call) == Application::Locks => {
                     match codec::decode(bytes) {
                         Ok(Command::Locks(LocksCommand::Table(TableCommand::Report(_)))) => {
-                            taken.send_modify(|count| *count += 1);
+                            taken.send_modify(|times| times.push(Instant::now()));
                             Ok(Response::Done)
                         }
                         Ok(Command::Locks(command)) => {

@@ -45,6 +45,15 @@ const RESERVE: u64 = BLOCK_REVISIONS / 4;
 /// Effects of a namespace that is gone that one step takes over.
 const MAX_STEP_EFFECTS: usize = 1_024;
 
+/// What one call has done so far, which is a command or a list of them.
+#[derive(Debug, Default)]
+struct CallProgress {
+    /// What the reply awaits.
+    awaits: Option<Revision>,
+    /// Whether it went on with a rebuild. It does so for one slice; what is left is for later steps.
+    has_rebuilt: bool,
+}
+
 /// The tables of one epoch.
 #[derive(Debug)]
 pub struct SoftTable {
@@ -206,16 +215,16 @@ impl SoftTable {
     /// Applies a command of a connected session, or a list of them. The reply awaits what it began and what later steps
     /// continue, see [`Self::job_state`].
     pub fn apply(&mut self, log: &ShardState, context: &EntryContext, command: &LocksCommand) -> Reply {
-        let mut awaits = None;
+        let mut call = CallProgress::default();
         let outcome = match (log.locks(), command) {
             (None, _) => Err(CommandError::Malformed("only a locks shard has lock tables".to_owned())),
             (Some(log), LocksCommand::Batch(commands)) => {
-                let outcomes = commands.iter().map(|command| self.apply_one(log, context, command, &mut awaits));
+                let outcomes = commands.iter().map(|command| self.apply_one(log, context, command, &mut call));
                 Ok(Response::Batch(outcomes.collect()))
             }
-            (Some(log), command) => self.apply_one(log, context, command, &mut awaits),
+            (Some(log), command) => self.apply_one(log, context, command, &mut call),
         };
-        Reply { outcome, clock_ms: self.core.common.clock_ms, awaits }
+        Reply { outcome, clock_ms: self.core.common.clock_ms, awaits: call.awaits }
     }
 
     /// Returns how much of what replies await is done so far.
@@ -233,7 +242,7 @@ impl SoftTable {
         log: &LocksState,
         context: &EntryContext,
         command: &LocksCommand,
-        awaits: &mut Option<Revision>,
+        call: &mut CallProgress,
     ) -> Result<Response, CommandError> {
         self.check_epoch(log)?;
         if let LocksCommand::Table(TableCommand::Report(report)) = command {
@@ -250,7 +259,9 @@ impl SoftTable {
         let command = table_command(command, namespace.table_log.transition_ms(number).unwrap_or_default())?;
         self.hear_of_ends(log);
         self.settle(context);
-        self.rebuild(context, namespace);
+        if !std::mem::replace(&mut call.has_rebuilt, true) || self.can_be_complete(namespace) {
+            self.rebuild(context, namespace);
+        }
         if needs_complete(&command) {
             self.check_complete(namespace)?;
         }
@@ -265,7 +276,7 @@ impl SoftTable {
         self.collect_effects();
         let (response, began) = answer?;
         // Within one session, what began last finishes last.
-        *awaits = (*awaits).max(began);
+        call.awaits = call.awaits.max(began);
         Ok(response)
     }
 
@@ -316,14 +327,14 @@ impl SoftTable {
         Some(Reply { outcome, clock_ms, awaits: None }.into())
     }
 
-    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so are
-    /// the events that can be read.
+    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so
+    /// are the events that can be read.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work, also what had
-    /// to wait for revisions and has them now.
+    /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work, also what
+    /// had to wait for revisions and has them now.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         if !self.has_revisions() {
             return None;

@@ -4,19 +4,22 @@
 use holdfast_core::{
     Bounds, CommandError, Durability, FencingToken, Forfeit, ForfeitedHold, Limits, LocksCommand, MessageSeq,
     NamespaceMessage, NamespaceRef, OpenSession, OpenTableSession, Owner, Path, Query, Release, ReleaseTarget,
-    ReportedRequest, Response, Rules, SessionView, TableCommand, TableReport, TableState,
+    ReportedRequest, ReportedWait, Response, Rules, SessionCommand, SessionView, TableCommand, TableReport, TableState,
 };
 
 use crate::durability::{soft, with_soft};
 use crate::soft_grants::{Leader, acquire, is_busy, owner, release};
 use crate::soft_reports::{granted, hold, lost, report, reported, take, waits};
 use crate::soft_tables::{close, expire, open, table_session};
-use crate::support::{Shard, namespace};
+use crate::support::{ACCOUNT, Shard, namespace};
 use crate::wait_requests::open_command;
 
 /// What one step may enter.
 const UNITS: u64 = 4;
 const LOCKS: u64 = 20;
+
+/// What is in a part of a report.
+type PartContents = (Vec<ReportedRequest>, Vec<ReportedWait>);
 
 /// A leader whose steps enter little.
 fn leader_of(units: u64) -> Leader {
@@ -46,6 +49,15 @@ fn acquired(leader: &mut Leader, session: &SessionView) -> Vec<(String, FencingT
 
 fn claims(locks: &[(String, FencingToken)]) -> Vec<ReportedRequest> {
     locks.iter().map(|(lock, token)| granted(lock, *token)).collect()
+}
+
+/// Reports in parts.
+fn take_parts(leader: &mut Leader, session: &SessionView, contents: Vec<PartContents>) {
+    let parts = u32::try_from(contents.len()).expect("there are few");
+    for (part, (granted, pending)) in (1..).zip(contents) {
+        let of_part = TableReport { part, parts, pending, ..report(leader, session, granted) };
+        assert_eq!(take(leader, of_part), Ok(Response::Done));
+    }
 }
 
 /// A leader to which a session has reported all locks. Nothing else is missing, and the first step is done.
@@ -141,6 +153,19 @@ fn who_asks_meanwhile_waits_for_the_last_step() {
         assert!(calls >= LOCKS / units - 2, "{calls}");
         assert_eq!((leader.holder("free"), leader.holder("l0")), (owner(&other), owner(&holder)));
     }
+}
+
+#[test]
+fn a_list_of_commands_is_one_step() {
+    let (mut leader, _, other, _) = reported_to_next(UNITS, 0);
+    let command_of = |seq| {
+        let message = MessageSeq { epoch: other.epoch, seq };
+        let request = acquire("free");
+        LocksCommand::Session(SessionCommand { account: ACCOUNT, session: other.number, message, request })
+    };
+    let answered = leader.apply(&LocksCommand::Batch((1..=8).map(command_of).collect()));
+    assert!(matches!(&answered, Ok(Response::Batch(outcomes)) if outcomes.iter().all(is_busy)), "{answered:?}");
+    assert_eq!(usage(&leader), (2 * UNITS, 0));
 }
 
 #[test]
@@ -362,4 +387,110 @@ fn a_large_table_does_not_hold_up_a_small_one() {
     assert!(usage(&leader).0 < LOCKS);
     finish(&mut leader);
     assert_eq!(usage(&leader), (LOCKS, 0));
+}
+
+#[test]
+fn claims_and_waits_of_all_parts_are_entered_in_one_order() {
+    // The locks in the parts of a report.
+    let (of_three, of_two) = ([vec![0, 3], vec![4, 1], vec![2, 5]], [vec![5, 0, 2], vec![3, 1, 4]]);
+    for units in [1, 3] {
+        let mut leader = leader_of(units);
+        let [stale, holder, one, other] = ["se_1", "se_2", "se_3", "se_4"].map(|id| leader.open(id, 0));
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for number in 0..6 {
+            old.push(leader.granted(&stale, &lock(number)));
+            leader.send(&stale, release(&lock(number))).unwrap();
+            new.push(leader.granted(&holder, &lock(number)));
+        }
+        let mut leader = leader.next();
+        let held = |tokens: &[FencingToken], part: &[u64]| -> PartContents {
+            (part.iter().map(|number| granted(&lock(*number), tokens[*number as usize])).collect(), Vec::new())
+        };
+        take_parts(&mut leader, &stale, of_three.iter().map(|part| held(&old, part)).collect());
+        // The first one comes first for locks with an even number.
+        let awaited = |is_first: bool, part: &[u64]| -> PartContents {
+            let ticket = |number: u64| 1 + 2 * number + u64::from(is_first != (number % 2 == 0));
+            (Vec::new(), part.iter().map(|number| waits(&lock(*number), Some(ticket(*number)))).collect())
+        };
+        take_parts(&mut leader, &one, of_three.iter().map(|part| awaited(true, part)).collect());
+        take_parts(&mut leader, &other, of_two.iter().map(|part| awaited(false, part)).collect());
+        take_parts(&mut leader, &holder, of_two.iter().map(|part| held(&new, part)).collect());
+        finish(&mut leader);
+        assert_eq!((usage(&leader), leader.table.take_conflicts()), ((6, 12), 6));
+        for number in 0..6 {
+            let (first, second) = if number % 2 == 0 { (&one, &other) } else { (&other, &one) };
+            for (holds, next) in [(&holder, first), (first, second)] {
+                assert_eq!(leader.holder(&lock(number)), owner(holds), "{number}");
+                leader.send(holds, release(&lock(number))).unwrap();
+                assert_eq!(leader.holder(&lock(number)), owner(next), "{number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_given_up_of_a_later_part_is_not_entered() {
+    for is_entering in [false, true] {
+        let mut leader = leader_of(1);
+        let (holder, waiter, last) = (leader.open("se_1", 0), leader.open("se_2", 0), leader.open("se_3", 0));
+        let locks = acquired(&mut leader, &holder);
+        let mut leader = leader.next();
+        let pending = [vec![("l0", 4), ("l1", 1)], vec![("l2", 3), ("l3", 2)], vec![("l4", 5)]];
+        let part_of = |waiting: Vec<(&str, u64)>| -> PartContents {
+            (Vec::new(), waiting.into_iter().map(|(lock, ticket)| waits(lock, Some(ticket))).collect())
+        };
+        take_parts(&mut leader, &waiter, pending.map(part_of).into());
+        if is_entering {
+            reported(&mut leader, &last, &[]);
+        }
+        take_parts(&mut leader, &holder, locks.chunks(10).map(|part| (claims(part), Vec::new())).collect());
+        assert_eq!(usage(&leader), (u64::from(is_entering), 0));
+        leader.send(&waiter, release("l2")).unwrap();
+        // Claims are entered from the last one on.
+        leader.send(&holder, release("l15")).unwrap();
+        if !is_entering {
+            reported(&mut leader, &last, &[]);
+        }
+        finish(&mut leader);
+        assert_eq!(usage(&leader), (LOCKS - 1, 4));
+        for number in 0..5 {
+            leader.send(&holder, release(&lock(number))).unwrap();
+            let next = if number == 2 { None } else { owner(&waiter) };
+            assert_eq!(leader.holder(&lock(number)), next, "{number}");
+        }
+    }
+}
+
+#[test]
+fn nothing_of_a_session_that_ends_while_requests_are_queued_stays() {
+    for expires in [false, true] {
+        let mut leader = leader_of(1);
+        let (holder, ends, stays) = (leader.open("se_1", 0), leader.open("se_2", 500), leader.open("se_3", 0));
+        let locks = acquired(&mut leader, &holder);
+        let mut leader = leader.next();
+        let part_of = |part: u64, first: u64| -> PartContents {
+            let of_part = (0..LOCKS).filter(|number| number % 2 == part);
+            (Vec::new(), of_part.map(|number| waits(&lock(number), Some(2 * number + first))).collect())
+        };
+        take_parts(&mut leader, &ends, vec![part_of(0, 1), part_of(1, 1)]);
+        take_parts(&mut leader, &stays, vec![part_of(0, 2), part_of(1, 2)]);
+        take_parts(&mut leader, &holder, vec![(claims(&locks), Vec::new())]);
+        let context = leader.context();
+        while usage(&leader).1 < LOCKS / 2 {
+            leader.table.rebuild_all(&leader.log.core, &context);
+        }
+        if expires {
+            expire(&mut leader.log, ends.number);
+        } else {
+            close(&mut leader.log, "se_2");
+        }
+        leader.follow();
+        finish(&mut leader);
+        assert!(leader.table.is_ready_to_answer(&leader.log.core, &soft()), "it held nothing");
+        assert_eq!(usage(&leader), (LOCKS, LOCKS));
+        for number in 0..LOCKS {
+            leader.send(&holder, release(&lock(number))).unwrap();
+            assert_eq!(leader.holder(&lock(number)), owner(&stays), "{number}");
+        }
+    }
 }

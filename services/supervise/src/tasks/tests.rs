@@ -133,6 +133,19 @@ async fn a_child_ends_with_its_parent_and_its_trouble_ends_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_parent_says_that_an_essential_task_of_a_child_failed_until_the_child_ends() {
+    let tasks = set();
+    let (child, other) = (tasks.child(), tasks.child());
+    child.spawn_essential("proposer", async { panic!("of a child") });
+    assert!(failure(&child).await.reason.contains("of a child"));
+    assert!(tasks.unhealthy_reason().expect("it has failed").contains("task proposer has failed: panic at "));
+    assert_eq!((tasks.failed().borrow().clone(), other.failed().borrow().clone()), (None, None));
+    child.shutdown().await;
+    assert_eq!((tasks.unhealthy_reason(), other.unhealthy_reason()), (None, None));
+    assert!(child.unhealthy_reason().is_some(), "the first one stays");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_fails_in_a_set_of_the_process_is_said_until_it_runs_again_or_its_set_ends() {
     assert_eq!(failing_process_task(), None);
     let (one, other) = (TaskSet::of_process(), TaskSet::of_process());

@@ -111,22 +111,23 @@ impl PoisonedCluster {
         self.cluster.run_admin_command(words).await
     }
 
-    /// What the nodes say that they failed at.
-    async fn poison_records(&self) -> Vec<Value> {
-        let shown = self.run_admin_command(&["--output", "json", "inspect", "poison"]).await.expect("the nodes answer");
-        shown.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+    /// What the nodes say that they failed at. An error as long as they do not answer.
+    async fn poison_records(&self) -> Result<Vec<Value>, String> {
+        let shown = self.run_admin_command(&["--output", "json", "inspect", "poison"]).await?;
+        Ok(shown.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect())
     }
 
     /// Waits until all nodes have failed for good, alike, and returns one of the records.
     async fn wait_until_all_failed(&self) -> Value {
         let place = |record: &Value| ["shard", "term", "index", "step", "namespace"].map(|name| record[name].clone());
         let records = eventually("all nodes have failed", async || {
-            let records = self.poison_records().await;
+            let records = self.poison_records().await?;
             if records.len() == NODES { Ok(records) } else { Err(format!("{records:?}")) }
         })
         .await;
         assert!(records.iter().all(|record| place(record) == place(&records[0])), "{records:?}");
-        let text = self.run_admin_command(&["inspect", "poison"]).await.expect("the nodes answer");
+        let inspect = async || self.run_admin_command(&["inspect", "poison"]).await;
+        let text = eventually("the nodes answer", inspect).await;
         assert!(text.contains("has failed on nd_1, nd_2, nd_3") && !text.contains("DIFFER"), "{text}");
         records.into_iter().next().expect("there are some")
     }
@@ -147,7 +148,8 @@ async fn an_operator_sets_aside_what_all_nodes_fail_at_and_no_other_namespace_lo
     let api = running.cluster.rest_client(0, &running.tenant.key);
     let kept = api.acquire(other, "kept", "owner").await.expect("it serves");
     let unknown = api.with_timeout(CALL_TIMEOUT).acquire(poisoned, POISON, "owner").await;
-    println!("its caller is told: {}", unknown.expect_err("nobody can apply it"));
+    let unknown = unknown.expect_err("nobody can apply it");
+    assert_eq!((unknown.status, &*unknown.code), (504, "DEADLINE_EXCEEDED"), "{unknown}");
 
     let record = running.wait_until_all_failed().await;
     assert_eq!(record["shard"], running.cluster.locks_shard(&running.tenant, poisoned));
@@ -159,7 +161,8 @@ async fn an_operator_sets_aside_what_all_nodes_fail_at_and_no_other_namespace_lo
     // It is refused until the leader knows that the shard serves nowhere.
     let done = eventually_within(QUARANTINE_TIMEOUT, "it is set aside", async || running.quarantine(&record, 0).await);
     assert!(done.await.contains("serves on every node that answers"));
-    assert_eq!(running.poison_records().await, [] as [Value; 0]);
+    let left = eventually("the nodes answer", async || running.poison_records().await).await;
+    assert_eq!(left, [] as [Value; 0]);
 
     let refused = api.acquire(poisoned, "any", "owner").await.expect_err("it stands still");
     assert!(refused.code == "UNAVAILABLE" && refused.detail.contains("quarantined after a fault"), "{refused}");

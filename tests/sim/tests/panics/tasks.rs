@@ -1,10 +1,12 @@
 //! Panics in long-lived tasks.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use holdfast_cluster::ClusterConfig;
 use holdfast_mutations::{PANIC_POINTS, UNSIMULATED_PANIC_POINTS, inject_panic, pending_panics};
 use holdfast_telemetry::{BuildInfo, install_metrics};
+use tokio::time::Instant;
 
 use crate::cluster::{TestCluster, eventually};
 use crate::gateway::TestGateway;
@@ -13,6 +15,10 @@ use crate::gateway::TestGateway;
 const ONCE: [&str; 2] = ["bootstrap", "decommission"];
 /// Panics of a task at most until one is seen.
 const MAX_STRIKES: u64 = 12;
+/// Restarts of a node without a panic that are not too many, however long they take.
+const MIN_ROUNDS: usize = 6;
+/// How long a panic may be awaited. Some tasks run every few seconds, whatever happens meanwhile.
+const PANIC_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the reason says why a node or gateway is not ready.
 fn failure_reason(point: &str) -> String {
@@ -43,9 +49,9 @@ async fn panic_and_check_report(world: &mut TestCluster, point: &str, passes: u6
     } else {
         assert!(inject_panic(point, passes));
     }
-    let mut rounds = 0;
+    let (mut rounds, began) = (0, Instant::now());
     while !pending_panics().is_empty() {
-        assert!(rounds < 6, "no panic at {point}");
+        assert!(rounds < MIN_ROUNDS || began.elapsed() < PANIC_TIMEOUT, "no panic at {point}");
         exercise_tasks(world, rounds % 3, &format!("{point} {rounds}")).await;
         rounds += 1;
     }

@@ -1,9 +1,9 @@
-//! Enters what was reported once all of it is there: claims, then requests that wait. It takes a slice at a time, and the
-//! table is complete after the last one.
+//! Enters what was reported once all of it is there: claims, then requests that wait. It takes a slice at a time, and
+//! the table is complete after the last one.
 //!
 //! Between two slices sessions may end, release or withdraw what is entered and what is not. Nothing is granted before
-//! all claims are entered, and whoever waits is queued in order, so a request is granted before those that come after it
-//! are queued only if it has its turn.
+//! all claims are entered, and whoever waits is queued in order, so a request is granted before those that come after
+//! it are queued only if it has its turn.
 
 use std::sync::Arc;
 
@@ -80,7 +80,11 @@ impl SoftTable {
 
     /// Enters claims, in descending order of token. Returns false if more are left than there is room for.
     fn enter_claims(&mut self, context: &EntryContext, namespace: &Namespace, rebuild: &mut Rebuild) -> bool {
-        let Some(slot) = self.core.slots.get(&NamespaceKey::of(&namespace.id)).copied() else { return true };
+        let Some(slot) = self.core.slots.get(&NamespaceKey::of(&namespace.id)).copied() else {
+            // No session of it is here that could hold something.
+            rebuild.forget_claims();
+            return true;
+        };
         let mut work = self.core.txn_in(slot, context);
         while rebuild.has_claims() {
             if !work.budget.takes_end() {

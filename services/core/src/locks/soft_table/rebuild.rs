@@ -218,6 +218,11 @@ impl Rebuild {
         !self.claims.is_empty()
     }
 
+    /// Gives up all claims that are still to be entered.
+    pub(super) fn forget_claims(&mut self) {
+        self.claims.clear();
+    }
+
     /// Takes the next claim, which has the highest token: its session, and where it is.
     pub(super) fn next_claim(&mut self) -> Option<(SessionNumber, ClaimPlace)> {
         let (_, number, place) = self.claims.pop_first()?;

@@ -1,7 +1,8 @@
-//! What is known of one session of before until it is entered into its lock table. Each part of a report is put in order
-//! when it comes, so that those of all sessions can be merged a slice at a time.
+//! What is known of one session of before until it is entered into its lock table. Each part of a report is put in
+//! order when it comes, so that those of all sessions can be merged a slice at a time.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
@@ -28,12 +29,21 @@ pub(super) struct WaitPlace {
 /// The order of the requests that wait: those with a ticket first, in its order, the others as their reports came.
 pub(super) type WaitOrder = (bool, Option<WaitId>, u64, WaitPlace);
 
+/// Where a request is in a report.
+#[derive(Clone, Copy, Debug)]
+enum RequestPlace {
+    Granted { part: usize, request: usize },
+    Waiting(WaitPlace),
+}
+
 /// What is known of a session.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     /// Its place among the reports.
     order: u64,
     parts: Vec<ReportPart>,
+    /// Where its requests are, by their ids. The claims of a request may be in several parts.
+    places: BTreeMap<String, Vec<RequestPlace>>,
 }
 
 #[derive(Debug)]
@@ -69,11 +79,16 @@ impl Report {
         let part = self.parts.len();
         let mut claims: Vec<ClaimOrder> = Vec::new();
         for (request, granted) in report.granted.iter().enumerate() {
+            self.places.entry(granted.request_id.clone()).or_default().push(RequestPlace::Granted { part, request });
             let places = granted.claims.iter().enumerate();
             claims.extend(places.map(|(claim, it)| (rank(it.fencing_token), ClaimPlace { part, request, claim })));
         }
         claims.sort_unstable();
         claims.reverse();
+        for (wait, waiting) in report.pending.iter().enumerate() {
+            let place = RequestPlace::Waiting(WaitPlace { part, wait });
+            self.places.entry(waiting.request_id.clone()).or_default().push(place);
+        }
         let places = report.pending.iter().enumerate();
         let in_queue = places.map(|(wait, it)| (it.ticket.is_none(), it.ticket.map(turn), WaitPlace { part, wait }));
         let mut waits: Vec<(bool, Option<WaitId>, WaitPlace)> = in_queue.collect();
@@ -123,8 +138,8 @@ impl Report {
         }
     }
 
-    /// Takes the request that waits at a place, which is the next one of its part; `None` if it is given up. Returns the
-    /// one after it, too.
+    /// Takes the request that waits at a place, which is the next one of its part; `None` if it is given up. Returns
+    /// the one after it, too.
     pub(super) fn take_wait(&mut self, place: WaitPlace) -> (Option<ReportedWait>, Option<WaitOrder>) {
         let Some(part) = self.parts.get_mut(place.part) else { return (None, None) };
         if part.waits.last().is_some_and(|(_, _, next)| *next == place) {
@@ -151,13 +166,26 @@ impl Report {
 
     /// Gives up what is not entered of a request, or of all of them.
     pub(super) fn withdraw(&mut self, request_id: Option<&str>) {
-        let Some(request_id) = request_id else { return self.parts.clear() };
-        for part in &mut self.parts {
-            for granted in &mut part.granted {
-                granted.request.take_if(|request| request.request_id == request_id);
+        let Some(request_id) = request_id else {
+            self.places.clear();
+            return self.parts.clear();
+        };
+        for place in self.places.remove(request_id).unwrap_or_default() {
+            self.give_up(place);
+        }
+    }
+
+    fn give_up(&mut self, place: RequestPlace) {
+        match place {
+            RequestPlace::Granted { part, request } => {
+                if let Some(granted) = self.parts.get_mut(part).and_then(|part| part.granted.get_mut(request)) {
+                    granted.request = None;
+                }
             }
-            for wait in &mut part.pending {
-                wait.take_if(|wait| wait.request_id == request_id);
+            RequestPlace::Waiting(WaitPlace { part, wait }) => {
+                if let Some(waiting) = self.parts.get_mut(part).and_then(|part| part.pending.get_mut(wait)) {
+                    *waiting = None;
+                }
             }
         }
     }

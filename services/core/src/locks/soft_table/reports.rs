@@ -40,10 +40,12 @@ impl SoftTable {
     }
 
     /// Returns why a command is refused that is a report about a session or a namespace that the log does not have: no
-    /// table has to begin for it, and the last one may be gone.
+    /// table has to begin for it, and the last one may be gone. `None` for a report of a later epoch, of which this log
+    /// does not know all sessions.
     pub fn refused_report(log: &ShardState, command: &LocksCommand) -> Option<CommandError> {
         let LocksCommand::Table(TableCommand::Report(report)) = command else { return None };
-        log.locks()?.reported_session(report).err()
+        let log = log.locks().filter(|log| report.table_epoch <= log.table_epoch().epoch)?;
+        log.reported_session(report).err()
     }
 
     /// Returns whether a table of the log's namespaces is not complete. It visits all of them.
