@@ -143,7 +143,10 @@ impl Namespace {
         let mut view = LockView::unlocked(path, revision);
         let node = self.tree.find(path);
         let lock = node.map(|node| self.tree.get(node));
-        let holds = lock.map_or(&[][..], |lock| lock.holds.as_slice());
+        let holds: &[Hold] = match lock {
+            Some(lock) => lock.holds.as_slice(),
+            None => &[],
+        };
         if let Some(node) = node {
             view.waiting = self.tree.queue(node).map_or(0, |queue| queue.own.len() as u64);
         }
