@@ -149,6 +149,8 @@ mutations: setup ## Enable each mutation in simulated clusters, and print which 
 EVIDENCE ?= docs/evidence/panics.jsonl
 
 panics: setup ## Simulate clusters whose tasks and state machines panic, until SEEDS=n (2000) of this source are on record.
+	cargo test --release --workspace --test panics --features holdfast-sim-tests/mutations \
+		-- --nocapture tasks::
 	$(mutated-simulation)
 	@SEEDS=$(or $(SEEDS),2000) "$(MUTATED)/holdfast-sim" --panics \
 		$(if $(SEED),,--evidence "$(EVIDENCE)" --source "$$(tools/sim-source)") $(ARGS)

@@ -164,3 +164,37 @@ fn exit_with_usage(error: &clap::Error) -> ! {
 fn exit_misused(why: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, why).exit()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what the description of the API lists of this program, each without its backticks.
+    fn documented() -> Vec<&'static str> {
+        let text = include_str!("../../../docs/api.md");
+        let (_, list) = text.split_once("- `holdfast`: the users' command line.").expect("it is described");
+        let (list, _) = list.split_once("It takes").expect("the list ends");
+        list.split('`').skip(1).step_by(2).collect()
+    }
+
+    #[test]
+    fn every_command_has_a_help_text_and_is_documented() {
+        let command = Cli::command();
+        command.clone().debug_assert();
+        let documented = documented();
+        let mut expected = Vec::new();
+        for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            let actions: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let shown = match actions.as_slice() {
+                [] => command.get_name().to_owned(),
+                actions => format!("{} {}", command.get_name(), actions.join("|")),
+            };
+            let is_shown =
+                |text: &&str| **text == shown || (actions.is_empty() && text.starts_with(&format!("{shown} ")));
+            assert_eq!(documented.iter().filter(|text| is_shown(text)).count(), 1, "docs/api.md should list `{shown}`");
+            expected.push(shown);
+        }
+        assert_eq!(documented.len(), expected.len(), "docs/api.md lists {documented:?}");
+    }
+}

@@ -8,6 +8,7 @@ use holdfast_api::ApiResult;
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
 use holdfast_clock::Clocks;
 use holdfast_routing::{LocalNode, Router};
+use holdfast_supervise::{failing_background_task, failing_process_task};
 use tokio_util::sync::CancellationToken;
 
 use crate::AuthContext;
@@ -67,15 +68,24 @@ impl Service {
     }
 
     /// Checks whether calls can be served: no caller can be authenticated without a recent reply of the accounts shard,
-    /// and the node of this process, if there is one, must serve all its shards.
+    /// the node of this process, if there is one, must serve all its shards, and no task of the process that calls need
+    /// may have failed.
     ///
     /// # Errors
     /// The reason, for people.
     pub fn ready(&self) -> Result<(), String> {
-        match self.inner.local_node.as_ref().and_then(|node| node.handler.not_ready()) {
-            Some(lacks) => Err(lacks),
-            None => self.inner.directory.check_fresh(),
-        }
+        let of_node = self.inner.local_node.as_ref().and_then(|node| node.handler.not_ready());
+        of_node.map_or(Ok(()), Err)?;
+        self.inner.directory.check_fresh()?;
+        failing_process_task().map_or(Ok(()), Err)
+    }
+
+    /// Returns what is wrong with a task without which calls go on, if anything: with the connection to one of the
+    /// nodes, for example.
+    pub fn failing_task(&self) -> Option<String> {
+        let of_node = self.inner.local_node.as_ref().and_then(|node| node.handler.failing_task());
+        let own = || self.inner.directory.failing_task().or_else(|| self.inner.router.failing_task());
+        of_node.or_else(own).or_else(failing_background_task)
     }
 
     /// Returns the budgets of what this process keeps of the caller's account for a while; none for the operator.

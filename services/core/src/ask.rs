@@ -79,7 +79,11 @@ impl AskRecord {
     }
 
     fn forced_at_ms(&self) -> Option<u64> {
-        self.until_ms.filter(|_| self.force)
+        let until_ms = self.until_ms.filter(|_| self.force)?;
+        if is_enabled(Mutation::AskForceEarly) {
+            return Some(until_ms.saturating_sub(self.within_ms.unwrap_or(0)));
+        }
+        Some(until_ms)
     }
 
     fn delay(&mut self, by_ms: u64) {

@@ -9,7 +9,8 @@ use crate::recent_by_account::{Capacity, RecentByAccount};
 use crate::shard_common::REVISION_LIMIT;
 use crate::{
     AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, BarrierCommand, Bounds,
-    Command, EntryContext, Kind, LocksCommand, NamespacesCommand, Path, PermitCommand, Response, TableCommand, page,
+    Command, EntryContext, Kind, LocksCommand, MAX_PAGE_SIZE, NamespacesCommand, Path, PermitCommand, Response,
+    TableCommand, page,
 };
 
 /// How many records of an account are searched for a repeat of a call.
@@ -104,18 +105,34 @@ impl AuditLog {
         self.records.iter().map(|(_, record)| record.as_ref())
     }
 
-    /// Returns the latest records before a cursor, newest first, of one account or of all.
-    pub(crate) fn page(&self, account: Option<AccountId>, before: Option<AuditCursor>, limit: u32) -> Response {
-        let is_before = |record: &&AuditRecord| {
+    /// Takes the latest records before a cursor, newest first, of one account or of all.
+    pub(crate) fn page(&self, account: Option<AccountId>, before: Option<AuditCursor>, limit: u32) -> AuditPage {
+        let is_before = |record: &&Arc<AuditRecord>| {
             before.is_none_or(|before| AuditCursor { at_ms: record.at_ms, number: record.number } < before)
         };
-        let (records, more) = match account {
-            None => page::collect(self.iter().rev().filter(is_before), limit, AuditRecord::clone),
-            Some(account) => {
-                let records = self.records.of_account(account).rev().map(Arc::as_ref);
-                page::collect(records.filter(is_before), limit, AuditRecord::clone)
+        // One more tells whether more follow.
+        let rows = limit.clamp(1, MAX_PAGE_SIZE) as usize + 1;
+        let records = match account {
+            None => {
+                let all = self.records.iter().rev().map(|(_, record)| record);
+                all.filter(is_before).take(rows).cloned().collect()
             }
+            Some(account) => self.records.of_account(account).rev().filter(is_before).take(rows).cloned().collect(),
         };
+        AuditPage { records, limit }
+    }
+}
+
+/// Records of the audit log, detached from the state.
+#[derive(Debug)]
+pub(crate) struct AuditPage {
+    records: Vec<Arc<AuditRecord>>,
+    limit: u32,
+}
+
+impl AuditPage {
+    pub(crate) fn response(self) -> Response {
+        let (records, more) = page::collect(self.records.iter(), self.limit, |record| AuditRecord::clone(record));
         Response::AuditRecords { records, more }
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{MAX_PAGE_BYTES, MAX_PAGE_SIZE, codec};
 
 /// Visits for one page. It may end then with fewer rows than fit, or with none.
-const VISITS_PER_PAGE: usize = 4_096;
+pub(crate) const VISITS_PER_PAGE: usize = 4_096;
 
 /// The used and the maximum size of a page.
 pub(crate) struct PageBudget {
@@ -93,6 +93,33 @@ pub(crate) fn collect_shown<R: Clone, T: Serialize>(
     (page, None)
 }
 
+/// Takes what the first `limit` rows that are shown are made of, so that they can be viewed when the state is no longer
+/// needed. `take` returns nothing for a row that is not shown, and how many visits a row takes. Ends and returns as
+/// [`collect_shown`].
+pub(crate) fn gather_shown<R: Copy, T>(
+    rows: impl Iterator<Item = R>,
+    limit: u32,
+    mut take: impl FnMut(R) -> (Option<T>, usize),
+) -> (Vec<T>, Option<R>) {
+    let mut budget = PageBudget::of(limit);
+    let (mut gathered, mut last, mut visits) = (Vec::new(), None, 0);
+    for row in rows {
+        if visits >= VISITS_PER_PAGE {
+            return (gathered, last);
+        }
+        let (taken, took) = take(row);
+        if let Some(taken) = taken {
+            if !budget.try_take(0) {
+                return (gathered, last);
+            }
+            gathered.push(taken);
+        }
+        visits += took;
+        last = Some(row);
+    }
+    (gathered, None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +132,14 @@ mod tests {
         assert_eq!(page(8_192), (vec![9_000, 9_001], Some(9_001)));
         assert_eq!(page(9_999), (vec![9_999], None));
         assert_eq!(page(10_000), (vec![], None));
+    }
+
+    #[test]
+    fn rows_that_take_much_end_a_page_sooner() {
+        let gather = |from: u64| gather_shown(from..10_000, 1_000, |row| ((row % 2 == 0).then_some(row), 16));
+        let (rows, last) = gather(0);
+        assert_eq!((rows.len(), last), (128, Some(255)));
+        assert_eq!(gather(9_999), (vec![], None));
+        assert_eq!(gather_shown(0..10, 2, |row| (Some(row), 1)), (vec![0, 1], Some(1)));
     }
 }

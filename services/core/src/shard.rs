@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
+mod pending_reply;
 mod waits;
+
+pub use pending_reply::PendingReply;
 
 use crate::accounts::AccountsState;
 use crate::codec::DecodeError;
-use crate::locks::{Charge, ExaminedEvents, Footprint, FrozenLocks, LocksState, Purged};
+use crate::locks::{Charge, Footprint, FrozenLocks, LocksState, Purged};
 use crate::namespaces::NamespacesState;
 use crate::outbox::Outbox;
 use crate::shard_common::ShardCommon;
@@ -60,33 +63,6 @@ impl FrozenShard {
     /// Returns all chunks.
     pub fn encode(&self) -> Vec<Vec<u8>> {
         self.chunks().collect()
-    }
-}
-
-/// The part of a query's reply that depends on the state.
-#[derive(Debug)]
-pub struct PendingReply(Pending);
-
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each is passed on once, and a box for each would cost more")]
-enum Pending {
-    Done(Reply),
-    Events(u64, ExaminedEvents),
-}
-
-impl PendingReply {
-    /// Completes the reply.
-    pub fn finish(self) -> Reply {
-        match self.0 {
-            Pending::Done(reply) => reply,
-            Pending::Events(clock_ms, events) => Reply { outcome: Ok(events.response()), clock_ms, awaits: None },
-        }
-    }
-}
-
-impl From<Reply> for PendingReply {
-    fn from(reply: Reply) -> Self {
-        Self(Pending::Done(reply))
     }
 }
 
@@ -350,12 +326,12 @@ impl ShardState {
         let clock_ms = running_clock_ms.max(self.clock_ms());
         let outcome = match (self, query) {
             (_, Query::Audit { account, before, limit }) => {
-                Some(Ok(self.common().audit.page(*account, *before, *limit)))
+                return PendingReply::of_audit(clock_ms, self.common().audit.page(*account, *before, *limit));
             }
             (Self::Accounts(core), _) => core.query(query),
             (Self::Namespaces(core), _) => core.query(query),
-            (Self::Locks(core), _) => match core.events(query) {
-                Some(Ok(events)) => return PendingReply(Pending::Events(clock_ms, events)),
+            (Self::Locks(core), _) => match core.begin_query(query) {
+                Some(Ok(begun)) => return PendingReply::of_locks(clock_ms, begun),
                 Some(Err(refusal)) => Some(Err(refusal)),
                 None => core.query(query),
             },

@@ -16,7 +16,7 @@ use std::hash::Hash;
 /// Bounds of a queue, in whatever measures the items' size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Size of all lanes together.
+    /// Size of all lanes together; `usize::MAX` for any.
     pub total: usize,
     /// Size of one lane; its urgent items may have as much again.
     pub lane: usize,
@@ -48,6 +48,9 @@ pub enum Decision {
 
 /// Lanes that one call of [`FairQueue::serve`] passes over; it serves nothing more when there are more of them.
 const MAX_PASSED_OVER: usize = 256;
+
+/// Items that an empty lane keeps memory for.
+const MAX_IDLE_CAPACITY: usize = 64;
 
 struct Item<T> {
     value: T,
@@ -94,6 +97,15 @@ impl<T> Lane<T> {
         }
     }
 
+    /// Frees the memory of many items that are gone.
+    fn shrink(&mut self) {
+        for items in [&mut self.urgent, &mut self.items] {
+            if items.is_empty() && items.capacity() > MAX_IDLE_CAPACITY {
+                items.shrink_to(MAX_IDLE_CAPACITY);
+            }
+        }
+    }
+
     /// Takes the newest item; one that is urgent only if there are no others.
     fn pop_back(&mut self) -> Option<Item<T>> {
         match self.items.pop_back() {
@@ -115,7 +127,7 @@ pub struct FairQueue<K, T> {
     ready: BTreeSet<(u64, K)>,
     /// The other lanes with items.
     parked: BTreeSet<K>,
-    /// All lanes with items, by size.
+    /// All lanes with items, by size; none if the size of all is not bounded.
     by_size: BTreeSet<(usize, K)>,
     /// The virtual time: the start of the last item that was served, or, of an empty queue, the latest end of any.
     now: u64,
@@ -127,7 +139,7 @@ pub struct FairQueue<K, T> {
     sweep_at: usize,
 }
 
-const MIN_SWEEP: usize = 64;
+const MIN_SWEEP: usize = 1_024;
 
 impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
     /// An empty queue.
@@ -290,6 +302,9 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
     /// Drops the newest items of the largest lanes until the queue has room for an item of a lane of size `own`. Drops none
     /// when the lanes that stay larger than that one have too little to give.
     fn evict_for(&mut self, own: usize, size: usize) -> Result<Vec<T>, Full> {
+        if !self.is_bounded() {
+            return Ok(Vec::new());
+        }
         let mut missing = (self.size + size).saturating_sub(self.limits.total);
         for (lane, _) in self.by_size.iter().rev() {
             let excess = lane.saturating_sub(own + size);
@@ -323,11 +338,22 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
         Some(newest.value)
     }
 
+    /// Returns true if lanes may have to make room for others.
+    fn is_bounded(&self) -> bool {
+        self.limits.total < usize::MAX
+    }
+
     fn resize(&mut self, key: K, before: usize, after: usize) {
-        self.by_size.remove(&(before, key));
+        let is_bounded = self.is_bounded();
+        if is_bounded {
+            self.by_size.remove(&(before, key));
+        }
         if let Some(lane) = self.lanes.get_mut(&key) {
             lane.size = after;
-            if !lane.is_empty() {
+            if after < before {
+                lane.shrink();
+            }
+            if is_bounded && !lane.is_empty() {
                 self.by_size.insert((after, key));
             }
         }

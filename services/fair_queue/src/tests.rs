@@ -229,3 +229,15 @@ fn items_that_are_not_wanted_any_more_take_no_room() {
     queue.push(1, 1, (1, 7)).unwrap();
     assert_eq!(serve_all(&mut queue), [7]);
 }
+
+#[test]
+fn a_queue_without_a_bound_orders_no_lanes_by_size_and_an_empty_lane_keeps_little_memory() {
+    let mut queue = FairQueue::<u8, u32>::new(QueueLimits { total: usize::MAX, lane: usize::MAX });
+    for item in 0..10_000 {
+        assert_eq!(queue.push(1, 1 << 40, item), Ok(Vec::new()));
+    }
+    assert!(queue.by_size.is_empty() && queue.size == 10_000 << 40);
+    assert_eq!(queue.serve(|_, _| Decision::Serve(1)).len(), 10_000);
+    assert_eq!(queue.size, 0);
+    assert!(queue.lanes[&1].items.capacity() < 1_000);
+}

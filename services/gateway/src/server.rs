@@ -23,7 +23,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version}
 use axum::routing::future::RouteFuture;
 use futures::TryFutureExt;
 use holdfast_backend::Service;
-use holdfast_supervise::{TaskOwner, TaskSet};
+use holdfast_supervise::TaskSet;
 use holdfast_tls::ServerTls;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
@@ -109,7 +109,7 @@ pub(crate) async fn serve(
     // Published once before the first call, so that no service is unknown, and none is reported as serving too early.
     publish_status(&reporter, options.service.ready().is_ok()).await;
     let (of_service, until) = (options.service.clone(), stopping.clone());
-    let health_tasks = TaskSet::new(TaskOwner::process());
+    let health_tasks = TaskSet::in_background();
     health_tasks
         .spawn_until_done("health", move || run_health_reporter(reporter.clone(), of_service.clone(), until.clone()));
     let limited_grpc = public_pages::limit_methods(grpc.clone(), service.clone());
@@ -172,7 +172,7 @@ fn describe_metrics() {
 fn probes(options: &ServerOptions) -> Probes {
     let (for_ready, for_metrics) = (options.service.clone(), options.service.clone());
     Probes {
-        ready: Arc::new(move || for_ready.ready()),
+        ready: Arc::new(move || for_ready.ready().map(|()| for_ready.failing_task())),
         metrics: Arc::clone(&options.metrics),
         may_read_metrics: Arc::new(move |bearer| for_metrics.is_operator_token(bearer)),
     }

@@ -12,7 +12,7 @@
 mod panics;
 mod test_runs;
 
-pub use panics::{INJECTED_PANIC, PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
+pub use panics::{INJECTED_PANIC, PANIC_POINTS, UNSIMULATED_PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
 pub use test_runs::{enable_from_env, failure_of_test};
 
 /// Makes the enumeration, the list of all, and their names of one list.
@@ -148,6 +148,10 @@ mutations! {
     PoolCooldownLost = "pool-cooldown-lost",
     /// A polite request to release puts off what an earlier one forces.
     AskForcePutOff = "ask-force-put-off",
+    /// A request to release with force ends what it asks for at once, whatever time it gives.
+    AskForceEarly = "ask-force-early",
+    /// A session is not told that somebody asks for its lock.
+    AskUntold = "ask-untold",
     /// A downgrade ends the time for which a hold is kept from others.
     AtLeastCut = "at-least-cut",
     /// Whoever leaves a barrier after its trip is told that it was broken, as if its own patience decided.

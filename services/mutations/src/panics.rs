@@ -1,12 +1,14 @@
 //! Injected panics. Tests must find a mutation; Holdfast must survive a panic.
 
 /// Points at which a panic can strike: in `apply`, under the lock of the state, before what is due ends and before each
-/// command; and in every long-lived task, before each step of it, by its name.
-pub const PANIC_POINTS: [&str; 24] = [
+/// command; and in every long-lived task of a node or a caller of nodes, before each step of it, by its name.
+pub const PANIC_POINTS: [&str; 30] = [
     "apply",
     // Tasks of a replica.
     "leadership",
     "proposer",
+    "log_compaction",
+    "rules",
     "vote",
     "voters",
     "membership",
@@ -17,6 +19,7 @@ pub const PANIC_POINTS: [&str; 24] = [
     "expiry",
     "outbox_dispatcher",
     "session_reaper",
+    "table_epochs",
     "wait_reaper",
     "cancel_sender",
     "quorum_guard",
@@ -28,10 +31,18 @@ pub const PANIC_POINTS: [&str; 24] = [
     "replica",
     "config",
     "lock_metrics",
+    "readiness",
     // Of whoever calls nodes: the connection to one, and asking it for later configs.
     "node_connection",
     "config_watch",
+    // Of a gateway.
+    "account_feed",
+    "key_usage",
 ];
+
+/// The same in the long-lived tasks that no simulated cluster has: of listeners, certificates and metrics, and what
+/// follows a change of the config.
+pub const UNSIMULATED_PANIC_POINTS: [&str; 5] = ["accept", "certificates", "decommission", "health", "metrics"];
 
 /// The beginning of the message of an injected panic, before its point.
 pub const INJECTED_PANIC: &str = "injected at ";
@@ -92,7 +103,7 @@ mod tests {
     #[cfg(not(feature = "enabled"))]
     #[test]
     fn a_build_without_the_feature_never_panics() {
-        for point in PANIC_POINTS {
+        for point in PANIC_POINTS.into_iter().chain(UNSIMULATED_PANIC_POINTS) {
             assert!(!inject_panic(point, 0));
             maybe_panic(point);
         }

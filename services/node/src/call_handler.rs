@@ -53,6 +53,10 @@ impl CallHandler for NodeCalls {
     fn not_ready(&self) -> Option<String> {
         self.0.upgrade().and_then(|node| status::not_ready(&node))
     }
+
+    fn failing_task(&self) -> Option<String> {
+        self.0.upgrade().and_then(|node| status::failing_task(&node))
+    }
 }
 
 async fn handle_on(

@@ -184,6 +184,10 @@ impl StateMachine for GroupMachine {
         self.shards.iter().for_each(|shard| shard.set_rules(rules));
     }
 
+    fn prepare_leadership(&self, term: u64) -> bool {
+        self.shards.iter().all(|shard| shard.prepare_leadership(term))
+    }
+
     fn on_leadership_change(&self, term: Option<u64>) {
         self.shards.iter().for_each(|shard| shard.on_leadership_change(term));
     }

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::cancel_queue::CancelQueue;
 use crate::cost_estimates::CostEstimates;
-use crate::leader::LeaderState;
+use crate::leader::{LeaderState, Takeover};
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::run_notes::{FatalStep, StepNotes};
 use crate::{failure, mutations};
@@ -111,6 +111,8 @@ struct Inner {
     /// The term in which this replica leads, also while there is no state.
     leads: Option<u64>,
     leader_state: Option<LeaderState>,
+    /// The leader state of a leadership that is to begin, as long as the state has not changed since.
+    takeover: Option<Takeover>,
     /// The node's memory for lock tables that are in no log; `None` for any amount.
     table_memory: Option<NodeMemory>,
     /// The latest leader state's term and attempts, once it is gone within its term.
@@ -363,6 +365,7 @@ impl Inner {
             rules: Rules::LOWEST,
             leads: None,
             leader_state: None,
+            takeover: None,
             table_memory: None,
             last_attempts: (0, 0),
             last_clock_ms: 0,

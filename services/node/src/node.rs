@@ -292,6 +292,12 @@ impl Node {
         move || status::not_ready(&shared)
     }
 
+    /// Returns what is wrong with a task without which the node serves, if anything.
+    pub fn failing_task(&self) -> impl Fn() -> Option<String> + Clone + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || status::failing_task(&shared)
+    }
+
     /// Returns the ids of the shards that have failed on this node and, as far as is known, on all others. The node is
     /// ready without them.
     pub fn down_shards(&self) -> impl Fn() -> Vec<String> + Clone + Send + Sync + 'static {

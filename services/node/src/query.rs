@@ -45,8 +45,8 @@ pub(crate) async fn evaluate(
 ) -> Result<Option<Reply>, NotLeader> {
     let look = |term, clock_ms| -> Result<Option<PendingReply>, NotLeader> {
         let of_table = shard.machine.with_leader_state(term, |core, table| {
-            if let Some(reply) = table.query_tables(core, clock_ms, query) {
-                return Some(reply.into());
+            if let Some(pending) = table.query_tables(core, clock_ms, query) {
+                return Some(pending);
             }
             let pending = mutations::query(core, clock_ms, query);
             match query {

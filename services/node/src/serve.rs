@@ -48,6 +48,7 @@ pub struct AdminEndpoints {
 #[derive(Clone)]
 struct EndpointState {
     not_ready: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    failing_task: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     down_shards: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     endpoints: AdminEndpoints,
 }
@@ -64,8 +65,8 @@ pub async fn serve(
     endpoints: AdminEndpoints,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let (not_ready, down_shards) = (Arc::new(node.not_ready()), Arc::new(node.down_shards()));
-    let shown = EndpointState { not_ready, down_shards, endpoints };
+    let (not_ready, failing_task) = (Arc::new(node.not_ready()), Arc::new(node.failing_task()));
+    let shown = EndpointState { not_ready, failing_task, down_shards: Arc::new(node.down_shards()), endpoints };
     let app = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -158,16 +159,18 @@ async fn require_client_cert(ConnectInfo(peer): ConnectInfo<PeerInfo>, request: 
 
 async fn ready(State(shown): State<EndpointState>) -> Response {
     match (shown.not_ready)() {
-        None => ready_text(&(shown.down_shards)()).into_response(),
+        None => ready_text(&(shown.down_shards)(), (shown.failing_task)()).into_response(),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
     }
 }
 
-fn ready_text(down: &[String]) -> String {
-    match down {
-        [] => "ready\n".to_owned(),
-        down => format!("ready, without shards that have failed on every node: {}\n", down.join(", ")),
-    }
+fn ready_text(down: &[String], failing: Option<String>) -> String {
+    let without = match down {
+        [] => String::new(),
+        down => format!(", without shards that have failed on every node: {}", down.join(", ")),
+    };
+    let although = failing.map(|failing| format!(", although {failing}")).unwrap_or_default();
+    format!("ready{without}{although}\n")
 }
 
 async fn metrics(
@@ -184,4 +187,20 @@ async fn metrics(
         return (kind, (shown.endpoints.metrics)()).into_response();
     }
     (StatusCode::FORBIDDEN, "metrics are read on loopback, or with the operator token\n").into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_serves_names_what_fails() {
+        assert_eq!(ready_text(&[], None), "ready\n");
+        let down = ["locks_01".to_owned(), "locks_02".to_owned()];
+        let without = "ready, without shards that have failed on every node: locks_01, locks_02";
+        assert_eq!(ready_text(&down, None), format!("{without}\n"));
+        let failing = || Some("task config has failed: panic".to_owned());
+        assert_eq!(ready_text(&[], failing()), "ready, although task config has failed: panic\n");
+        assert_eq!(ready_text(&down, failing()), format!("{without}, although task config has failed: panic\n"));
+    }
 }

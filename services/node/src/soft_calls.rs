@@ -7,7 +7,7 @@ use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{Command, JobState, LocksCommand, NamespaceRef, Query, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
-use holdfast_replication::NotLeader;
+use holdfast_replication::{NotLeader, ReadPermit};
 use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::call_handler::{not_leader, not_leader_outcome};
@@ -31,7 +31,9 @@ pub(crate) async fn apply(
     bytes: &[u8],
     deadline: Instant,
 ) -> Result<Outcome, Option<Box<Command>>> {
-    if !may_be_for_table(bytes) || !shard.machine.has_soft_tables() {
+    // A report is never for the log, whatever has become of its namespace.
+    let is_for_leader = LocksCommand::is_table_report(bytes) || shard.machine.has_soft_tables();
+    if !may_be_for_table(bytes) || !is_for_leader {
         return Err(None);
     }
     match codec::decode(bytes) {
@@ -64,12 +66,31 @@ async fn apply_decoded(shard: &ShardReplica, term: u64, command: &LocksCommand, 
     if !shard.group.has_recent_quorum(term) {
         return Some(not_leader_outcome(NotLeader { leader: None, term: 0 }));
     }
-    let now_ms = leads.clock.now_ms();
-    match shard.machine.with_leader_state(term, |core, table| table.apply_in_memory(core, now_ms, command)) {
+    let apply_at =
+        |now_ms| shard.machine.with_leader_state(term, |core, table| table.apply_in_memory(core, now_ms, command));
+    let applied = match answers_as_read(shard, term, command) {
+        false => apply_at(leads.clock.now_ms()),
+        true => {
+            let look = |permit: ReadPermit| (permit.term == term).then(|| apply_at(permit.clock_ms)).flatten();
+            match shard.group.read(shard.reads, deadline, look).await {
+                Ok(applied) => applied,
+                Err(error) => return Some(not_leader_outcome(error)),
+            }
+        }
+    };
+    match applied {
         None => Some(not_leader(shard)),
         Some(None) => None,
         Some(Some(reply)) => Some(wait_for_job(shard, term, reply, deadline).await),
     }
+}
+
+/// Returns whether the answer of a command shows what others hold, so that it has to be the latest, as that of a query.
+/// What it adds is lost with the leader in any case.
+fn answers_as_read(shard: &ShardReplica, term: u64, command: &LocksCommand) -> bool {
+    let is_ask = matches!(command, LocksCommand::AskRelease(_));
+    let is_for_tables = |core: &ShardState, _: &mut LeaderState| SoftTable::is_for_tables(core, command);
+    is_ask && shard.machine.inspect_as_leader(term, is_for_tables).unwrap_or(false)
 }
 
 /// Defers a reply until its work is complete, which the leader does in steps.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
 use holdfast_replication::{Failure, Group};
+use holdfast_supervise::{failing_background_task, failing_process_task};
 use tokio::time::sleep;
 
 use crate::machine::{ShardHealth, digest_of};
@@ -48,7 +49,7 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     if replicas.len() < expected {
         return Some(format!("{} of {expected} replicas have started", replicas.len()));
     }
-    if let Some(trouble) = shared.tasks.unhealthy_reason().or_else(|| shared.group_manager.failing_task()) {
+    if let Some(trouble) = failing_process_task() {
         return Some(trouble);
     }
     let all = replicas.len();
@@ -73,6 +74,13 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     }
     let (count, first) = failing(|group| !group.is_member())?;
     Some(format!("{count} of {all} replicas are being rebuilt from their peers, {first} first"))
+}
+
+/// Returns a problem with tasks that belong to no replica, if any. The node serves without them: what they did shows
+/// in its replicas if it is missed, such as the connections to a majority of its peers.
+pub(crate) fn failing_task(shared: &NodeInner) -> Option<String> {
+    let of_node = shared.tasks.unhealthy_reason().or_else(|| shared.group_manager.failing_task());
+    of_node.or_else(|| shared.outbox_sender.router().failing_task()).or_else(failing_background_task)
 }
 
 /// Returns the ids of the shards that have failed here and, as far as is known, serve on no other node that is

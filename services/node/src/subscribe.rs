@@ -225,7 +225,7 @@ fn start_session(
 mod tests {
     use holdfast_cluster::ClusterConfig;
     use holdfast_proto::internal::Answer;
-    use holdfast_rpc::{CallControl, QueuedReply, ReplyQueue};
+    use holdfast_rpc::{CallControl, QueuedReplies, ReplyQueue};
     use tokio::task::JoinHandle;
     use tokio_util::sync::CancellationToken;
 
@@ -234,13 +234,13 @@ mod tests {
     /// The subscriber of a node's config.
     struct Subscriber {
         control: CallControl,
-        answers: mpsc::Receiver<QueuedReply>,
+        answers: QueuedReplies,
         serving: JoinHandle<Outcome>,
     }
 
     impl Subscriber {
         fn new(configs: watch::Receiver<Arc<ShardMap>>, from: u64) -> Self {
-            let (replies, answers) = ReplyQueue::new(16);
+            let (replies, answers) = ReplyQueue::new();
             let control = CallControl::default();
             let caller =
                 ReplyHandle { call: 1, replies, control: control.clone(), disconnected: CancellationToken::new() };
@@ -252,7 +252,7 @@ mod tests {
         }
 
         async fn next(&mut self) -> (Vec<String>, u64) {
-            let Answer { outcome, .. } = self.answers.recv().await.unwrap().answer;
+            let Answer { outcome, .. } = self.answers.next().await;
             let Some(Outcome::Update(Update { next_revision, items })) = outcome else { panic!("{outcome:?}") };
             (codec::decode(&items).unwrap(), next_revision)
         }
@@ -278,7 +278,7 @@ mod tests {
         configs.send_replace(map(2));
         configs.send_replace(map(3));
         tokio::time::advance(2 * Topic::ClusterConfig.heartbeat().unwrap()).await;
-        assert!(subscriber.answers.try_recv().is_err(), "it was not asked for");
+        assert!(subscriber.answers.try_next().is_none(), "it was not asked for");
         subscriber.control.credit.notify_one();
         assert_eq!(subscriber.next().await, (vec![map(3).config().to_json()], 4));
 

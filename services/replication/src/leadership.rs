@@ -7,8 +7,10 @@ use std::time::Duration;
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_supervise::TaskSet;
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::metrics::RaftServerMetrics;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use crate::clock::ShardClock;
@@ -16,6 +18,11 @@ use crate::error::NotLeader;
 use crate::rules::GroupState;
 use crate::state_machine::StateMachine;
 use crate::state_machine_adapter::{Raft, TermStart};
+use crate::types::TypeConfig;
+
+/// How often the machine is prepared for a leadership because that took several steps, in which its state may have
+/// changed. After that the leadership begins with whatever is prepared.
+const MAX_PREPARATIONS: usize = 3;
 
 /// Leadership of this replica: its term and its clock. Exists only once an entry of the term is applied.
 #[derive(Debug, Clone, Copy)]
@@ -113,18 +120,26 @@ pub(crate) async fn watch_leadership(
     // The task holds openraft's handle no longer than openraft itself runs.
     drop(raft);
     let published = LeadershipPublisher { base, leadership };
+    let mut preparations = 0;
     loop {
-        let leading = {
-            let now = metrics.borrow_and_update();
-            let term = now.vote.leader_id.term;
-            (now.state.is_leader() && now.current_leader == Some(now.id)).then_some(term)
-        };
+        let leading = leading_term(&metrics.borrow_and_update());
         let start = *term_start.borrow_and_update();
         let has_rules = group_state.borrow_and_update().rules.is_some();
         let relinquished = *relinquished_term.borrow_and_update();
         let has_all = |term: u64| term == start.term || is_enabled(Mutation::LeadUndrained);
         let term = leading.filter(|term| has_all(*term) && *term > relinquished && has_rules);
         delay_if_mutated(&published.leadership, term).await;
+        if let Some(term) = term {
+            published.withdraw_other(term, start);
+            let is_current =
+                |term: u64| leading_term(&metrics.borrow_watched()) == Some(term) && *relinquished_term.borrow() < term;
+            if preparations < MAX_PREPARATIONS && published.prepare(term, is_current).await {
+                // Much may have changed meanwhile.
+                preparations += 1;
+                continue;
+            }
+        }
+        preparations = 0;
         published.set(term, start);
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() { break },
@@ -135,6 +150,12 @@ pub(crate) async fn watch_leadership(
     }
 }
 
+/// Returns the term in which this replica leads, as far as openraft knows.
+fn leading_term(now: &RaftServerMetrics<TypeConfig>) -> Option<u64> {
+    let term = now.vote.leader_id.term;
+    (now.state.is_leader() && now.current_leader == Some(now.id)).then_some(term)
+}
+
 /// Publishes a replica's leadership and withdraws it on drop: a leader whose leadership is never withdrawn would answer
 /// for as long as its lease seems to run.
 struct LeadershipPublisher {
@@ -143,6 +164,31 @@ struct LeadershipPublisher {
 }
 
 impl LeadershipPublisher {
+    /// Withdraws the leadership of an earlier term, so that nobody is served in it while the next one is prepared.
+    fn withdraw_other(&self, term: u64, start: TermStart) {
+        let is_other = self.leadership.borrow().is_some_and(|leads| leads.term != term);
+        if is_other {
+            self.set(None, start);
+        }
+    }
+
+    /// Prepares the machine for a leadership that is to be published, for as long as this replica leads in the term.
+    /// Returns true if that took several steps.
+    async fn prepare(&self, term: u64, is_current: impl Fn(u64) -> bool) -> bool {
+        if self.leadership.borrow().is_some_and(|leads| leads.term == term) {
+            return false;
+        }
+        let mut took_steps = false;
+        while !self.base.machine.prepare_leadership(term) {
+            took_steps = true;
+            yield_now().await;
+            if !is_current(term) {
+                break;
+            }
+        }
+        took_steps
+    }
+
     fn set(&self, term: Option<u64>, start: TermStart) {
         let Self { base, leadership } = self;
         leadership.send_if_modified(|current| {
@@ -219,7 +265,84 @@ pub(crate) fn known_leader(raft: &Raft) -> NotLeader {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use bytes::Bytes;
+    use holdfast_storage::SnapshotPart;
+
     use super::*;
+    use crate::state_machine::{
+        Applied, ApplyFailure, CommandCost, EntryHeader, FrozenState, ReplyMode, StateMachineError,
+    };
+
+    /// A machine that is never prepared, and the terms that it was told.
+    #[derive(Default)]
+    struct Unprepared(Mutex<Vec<Option<u64>>>);
+
+    impl StateMachine for Unprepared {
+        fn apply<'a>(
+            &'a self,
+            _: EntryHeader,
+            _: u32,
+            _: &'a [Bytes],
+            _: ReplyMode,
+        ) -> Result<Applied<'a>, ApplyFailure> {
+            Ok(Applied::Done(Vec::new()))
+        }
+
+        fn assess(&self, _: u16, _: u32, _: &[u8]) -> Result<CommandCost, StateMachineError> {
+            Ok(CommandCost { account: None, units: 0 })
+        }
+
+        fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
+            min_units
+        }
+
+        fn set_rules(&self, _: u16) {}
+
+        fn prepare_leadership(&self, _: u64) -> bool {
+            false
+        }
+
+        fn on_leadership_change(&self, term: Option<u64>) {
+            self.0.lock().push(term);
+        }
+
+        fn clock_ms(&self) -> u64 {
+            0
+        }
+
+        fn freeze(&self, _: &dyn Fn(u32) -> bool) -> Result<FrozenState, StateMachineError> {
+            Ok(Vec::new())
+        }
+
+        fn restore(&self, _: u64, _: &[SnapshotPart]) -> Result<(), StateMachineError> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_earlier_leadership_ends_before_the_next_one_is_prepared_and_that_stops_with_its_term() {
+        let (leadership, published) = watch::channel(None);
+        let machine = Arc::new(Unprepared::default());
+        let base =
+            ClockFloor { machine: Arc::clone(&machine) as Arc<dyn StateMachine>, observed: ObservedClock::new() };
+        let publisher = LeadershipPublisher { base, leadership };
+        let start = TermStart::default();
+        publisher.set(Some(3), start);
+        publisher.withdraw_other(3, start);
+        assert!(published.borrow().is_some_and(|leads| leads.term == 3));
+        publisher.withdraw_other(4, start);
+        assert!(published.borrow().is_none());
+        let pages = Cell::new(0);
+        let is_current = |term: u64| {
+            pages.set(pages.get() + 1);
+            term == 4 && pages.get() < 5
+        };
+        assert!(publisher.prepare(4, is_current).await);
+        assert_eq!(pages.get(), 5);
+        assert_eq!(*machine.0.lock(), [Some(3), None]);
+    }
 
     #[test]
     fn a_clock_of_an_earlier_leader_is_forgotten_once_a_later_one_was_heard() {

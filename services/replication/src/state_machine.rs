@@ -190,6 +190,12 @@ pub trait StateMachine: Send + Sync + 'static {
     /// Sets the rules from the next entry on.
     fn set_rules(&self, rules: u16);
 
+    /// Does a step of the work for a leadership that is to begin in this term, so that its begin is short. Returns false
+    /// if there is more to do before it. The leadership may never begin.
+    fn prepare_leadership(&self, _term: u64) -> bool {
+        true
+    }
+
     /// Notifies the machine that this replica leads in this term, from the last applied entry on, or no longer leads
     /// (`None`). Called before any caller can propose in the term, and after none can any more.
     fn on_leadership_change(&self, term: Option<u64>);

@@ -10,13 +10,9 @@ use futures::future::BoxFuture;
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Call};
-use holdfast_rpc::{CallControl, CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
+use holdfast_rpc::{CallControl, CallHandler, QueuedReplies, ReplyHandle, ReplyQueue, may_be_deferred};
 use holdfast_supervise::{spawn_temporary, survive_panic};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-
-/// Replies of one call that its caller has not read; the node waits for room.
-const MAX_QUEUED_REPLIES: usize = 64;
 
 /// A node in the same process.
 #[derive(Clone)]
@@ -37,8 +33,8 @@ impl fmt::Debug for LocalNode {
 pub(super) struct LocalCall {
     /// `None` once the last reply is there.
     calling: Option<BoxFuture<'static, Option<Answer>>>,
-    /// Replies before the last one; `None` for a call with one reply.
-    replies: Option<mpsc::Receiver<QueuedReply>>,
+    /// Replies before the last one; `None` for a call with one reply. While its caller reads none, the node waits for room.
+    replies: Option<QueuedReplies>,
     last: Option<Answer>,
     control: CallControl,
     /// Whether the node may have begun what it has to withdraw if the call is cancelled.
@@ -53,7 +49,7 @@ impl LocalCall {
         let (id, is_deferrable) = (call.id, may_be_deferred(&call));
         let may_leave_traces = is_deferrable && !matches!(call.body, Some(Body::Query(_)));
         let (calling, replies) = if is_deferrable {
-            let (queue, replies) = ReplyQueue::new(MAX_QUEUED_REPLIES);
+            let (queue, replies) = ReplyQueue::new();
             let caller = ReplyHandle {
                 call: id,
                 replies: queue,
@@ -82,13 +78,13 @@ impl LocalCall {
         }
         if self.calling.is_none() {
             // All replies are there.
-            let next = self.replies.as_mut().and_then(|replies| replies.try_recv().ok());
-            return Poll::Ready(next.map(|reply| reply.answer).or_else(|| self.last.take()));
+            let next = self.replies.as_mut().and_then(QueuedReplies::try_next);
+            return Poll::Ready(next.or_else(|| self.last.take()));
         }
-        match self.replies.as_mut().map(|replies| replies.poll_recv(context)) {
-            Some(Poll::Ready(Some(reply))) => Poll::Ready(Some(reply.answer)),
+        match &mut self.replies {
+            Some(replies) => replies.poll_next(context).map(Some),
             // The last reply is on its way.
-            None | Some(Poll::Ready(None) | Poll::Pending) => Poll::Pending,
+            None => Poll::Pending,
         }
     }
 
@@ -107,9 +103,8 @@ impl LocalCall {
 impl Drop for LocalCall {
     fn drop(&mut self) {
         self.control.cancelled.cancel();
-        if let Some(replies) = &mut self.replies {
-            replies.close();
-        }
+        // Nobody reads any more.
+        self.replies = None;
         if let Some(calling) = self.calling.take().filter(|_| self.leaves_traces)
             && tokio::runtime::Handle::try_current().is_ok()
         {

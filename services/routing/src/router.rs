@@ -82,6 +82,15 @@ impl Router {
         Self { inner }
     }
 
+    /// Returns a problem with the router's tasks, if any: with its own, or with those of its connection to a node.
+    pub fn failing_task(&self) -> Option<String> {
+        let of_channel = |(node, channel): &(String, Arc<NodeChannel>)| {
+            Some(format!("connection to node {node}: {}", channel.tasks()?.unhealthy_reason()?))
+        };
+        let own = self.inner.tasks.unhealthy_reason();
+        own.or_else(|| self.inner.channels.read().iter().find_map(of_channel))
+    }
+
     /// Subscribes to the latest config received from a node; `None` while that is the current one.
     pub fn config_updates(&self) -> watch::Receiver<Option<Arc<ClusterConfig>>> {
         self.inner.newer_config.subscribe()

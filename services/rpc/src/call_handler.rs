@@ -6,15 +6,10 @@ use futures::future::BoxFuture;
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Call, Held, StatusAnswer, Update};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::budget::{ByteBudget, Reservation};
-
-/// Bytes of replies that wait for one connection, besides those of calls with one reply.
-const MAX_QUEUED_BYTES: u32 = 64 << 20;
-/// Bytes of one reply; a full frame with one more is below the frame limit.
-const MAX_REPLY_BYTES: usize = 8 << 20;
+use crate::reply_queue::ReplyQueue;
 
 /// Handles calls to the replicas of a node.
 pub trait CallHandler: Send + Sync + 'static {
@@ -30,61 +25,16 @@ pub trait CallHandler: Send + Sync + 'static {
 
     /// Returns the reason why the node can't serve, if any.
     fn not_ready(&self) -> Option<String>;
+
+    /// Returns what is wrong with a task of the node without which it serves, if anything.
+    fn failing_task(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Returns true if other replies may precede the last one.
 pub fn may_be_deferred(call: &Call) -> bool {
     call.hold_ms > 0 || matches!(call.body, Some(Body::Subscribe(_)))
-}
-
-/// Returns the bytes of a reply's content.
-pub(crate) fn reply_bytes(answer: &Answer) -> usize {
-    match &answer.outcome {
-        Some(Outcome::Reply(bytes)) => bytes.len(),
-        Some(Outcome::Update(update)) => update.items.len(),
-        Some(Outcome::NotProposed(reason) | Outcome::Unknown(reason)) => reason.len(),
-        _ => 0,
-    }
-}
-
-/// Replaces a reply that exceeds the limit with an error. It must not end the connection, which carries the calls of
-/// every tenant.
-pub(crate) fn limit_reply(answer: Answer) -> Answer {
-    let bytes = reply_bytes(&answer);
-    if bytes <= MAX_REPLY_BYTES {
-        return answer;
-    }
-    let reason = format!("the reply has {bytes} bytes and may have {MAX_REPLY_BYTES}; ask for less");
-    Answer { outcome: Some(Outcome::Unknown(reason)), ..answer }
-}
-
-/// A reply, and its share of the memory for replies that wait to be read.
-pub struct QueuedReply {
-    /// The reply.
-    pub answer: Answer,
-    _bytes: Reservation,
-}
-
-/// Queues replies; bounded in number and bytes. Clones share the queue.
-#[derive(Clone)]
-pub struct ReplyQueue {
-    replies: mpsc::Sender<QueuedReply>,
-    budget: ByteBudget,
-}
-
-impl ReplyQueue {
-    /// Creates a queue of so many replies.
-    pub fn new(capacity: usize) -> (Self, mpsc::Receiver<QueuedReply>) {
-        let (replies, queued) = mpsc::channel(capacity);
-        (Self { replies, budget: ByteBudget::new(MAX_QUEUED_BYTES) }, queued)
-    }
-
-    /// Queues a reply once there is room. Returns false if nobody reads any more.
-    pub async fn send(&self, answer: Answer) -> bool {
-        let answer = limit_reply(answer);
-        let Some(bytes) = self.budget.reserve(reply_bytes(&answer)).await else { return false };
-        self.replies.send(QueuedReply { answer, _bytes: bytes }).await.is_ok()
-    }
 }
 
 /// What the caller of a deferred call tells its handler. Clones share it.
@@ -129,7 +79,7 @@ impl ReplyHandle {
 
     /// Returns true if the connection has ended.
     pub fn is_disconnected(&self) -> bool {
-        self.disconnected.is_cancelled() || self.replies.replies.is_closed()
+        self.disconnected.is_cancelled() || self.replies.is_closed()
     }
 
     async fn send(&self, outcome: Outcome) -> bool {

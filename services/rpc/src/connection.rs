@@ -176,3 +176,7 @@ impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
 fn timed_out(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, reason)
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

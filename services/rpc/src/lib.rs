@@ -7,6 +7,8 @@
 //! - Only a process with a service token of the cluster, and a certificate where TLS is on, gets past the handshake.
 //! - A newer connection of a caller closes its earlier ones, and what was not read of them is dropped.
 //! - Every queue and frame is bounded; a peer that does not read is not read from.
+//! - Replies to calls have a lane for each account: up to 64 KiB of those of one are delayed by the others by no more
+//!   than their equal share of the connection. Above that they may also wait for memory that all accounts share.
 //!
 //! Deliberately unknown here: what calls and Raft messages mean, which process leads, HTTP.
 
@@ -22,12 +24,14 @@ mod dialer;
 mod frames;
 mod identity;
 mod in_flight;
+mod lane_budget;
 mod protocol;
+mod reply_queue;
 mod responder;
 
 pub use acceptor::{Acceptor, CallerId, Incoming, Server};
 pub use budget::{ByteBudget, NestedBudget, NestedReservation, Reservation};
-pub use call_handler::{CallControl, CallHandler, QueuedReply, ReplyHandle, ReplyQueue, may_be_deferred};
+pub use call_handler::{CallControl, CallHandler, ReplyHandle, may_be_deferred};
 pub use callers::Callers;
 pub use channel::{ChannelOptions, Link, connect, run};
 pub use connection::{ClientConnection, Connection, Event, ServerConnection};
@@ -36,6 +40,7 @@ pub use frames::EncodesAs;
 pub use identity::{Identity, introduce};
 pub use in_flight::{InFlight, Waiter};
 pub use protocol::{Calls, PREAMBLE, Protocol};
+pub use reply_queue::{QueuedReplies, ReplyQueue};
 pub use responder::{CALL_LIMITS, CallLimit, Responder};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use holdfast_proto::internal::answer::Outcome;
@@ -11,16 +12,15 @@ use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
 use holdfast_supervise::{spawn_temporary, survive_panic};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acceptor::{CallerId, Server};
-use crate::call_handler::{
-    CallControl, CallHandler, QueuedReply, ReplyHandle, ReplyQueue, limit_reply, may_be_deferred, reply_bytes,
-};
+use crate::call_handler::{CallControl, CallHandler, ReplyHandle, may_be_deferred};
 use crate::connection::{Event, ServerConnection};
+use crate::lane_budget::QueryTurn;
 use crate::protocol::Calls;
+use crate::reply_queue::{QueuedReplies, ReplyQueue};
 
 /// Calls in flight on one connection that are not deferred. Further ones are rejected, and the node reads on. A quarter
 /// of each limit is for urgent calls only.
@@ -42,8 +42,10 @@ const OF_CONNECTION: CallLimit = CallLimit {
 };
 const DEFERRED: CallLimit =
     CallLimit { what: "the number of calls of one gateway that wait at a node", max: MAX_DEFERRED_CALLS };
-/// Replies of deferred calls that wait for the connection.
-const MAX_QUEUED_REPLIES: usize = 16_384;
+/// Calls that are refused and whose refusal has no room yet, after which the node reads no further ones.
+const MAX_REFUSED: usize = 4_096;
+/// Accounts after which those that have no calls are forgotten.
+const MIN_SWEEP: usize = 1_024;
 /// Replies in one frame.
 const MAX_FRAME_ANSWERS: usize = 256;
 /// Bytes of replies after which a frame is full.
@@ -65,29 +67,33 @@ impl Server<Calls> for Responder {
     }
 
     async fn serve(&self, mut connection: ServerConnection<Calls>, (): ()) {
-        let (mut calls, mut queued) = CallsInFlight::new(Arc::clone(&self.0));
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::clone(&self.0));
         loop {
             // A caller that does not read its replies can't call either.
-            let is_flushed = connection.is_flushed();
-            let sent = tokio::select! {
+            let (is_flushed, may_read) = (connection.is_flushed(), calls.may_read());
+            let done = tokio::select! {
                 biased;
-                Some(done) = calls.running.next(), if is_flushed => {
-                    let first = calls.finish(done);
-                    connection.send(fill_frame(first, &mut calls, &mut queued).await)
+                Some(counted) = calls.running.next() => {
+                    calls.uncount(counted);
+                    calls.uncount_done();
+                    Ok(())
                 }
-                Some(reply) = queued.recv(), if is_flushed => {
-                    connection.send(fill_frame(reply.answer, &mut calls, &mut queued).await)
+                () = replies.wait_filled(), if is_flushed => {
+                    // Ready tasks may be about to reply as well, and a frame costs much the same with one reply as with
+                    // many.
+                    yield_now().await;
+                    // However many replies wait, each frame lets one frame of calls in.
+                    let received = connection.next(may_read).now_or_never().transpose();
+                    received.and_then(|event| {
+                        calls.on_event(event);
+                        calls.uncount_done();
+                        let answers = replies.take(MAX_FRAME_ANSWERS, FULL_FRAME_BYTES);
+                        connection.send(AnswerFrame { answers })
+                    })
                 }
-                event = connection.next(is_flushed) => match event {
-                    Ok(Event::Received(frame)) => {
-                        calls.start(frame);
-                        Ok(())
-                    }
-                    Ok(Event::Flushed) => Ok(()),
-                    Err(error) => Err(error),
-                },
+                event = connection.next(is_flushed && may_read) => event.map(|event| calls.on_event(Some(event))),
             };
-            if let Err(error) = sent {
+            if let Err(error) = done {
                 tracing::debug!(%error, "the connection of a caller ended");
                 return;
             }
@@ -110,9 +116,6 @@ impl fmt::Display for CallLimit {
         write!(f, "{} is limited to {}; try again later", self.what, self.max)
     }
 }
-
-/// A reply, and what its call counted for; `None` for a call that was rejected.
-type Done = (Answer, Option<CountedCall>);
 
 /// A number of calls, and the bytes of their bodies.
 #[derive(Clone, Copy, Default)]
@@ -151,52 +154,110 @@ struct CountedCall {
     is_urgent: bool,
 }
 
+/// The calls of one account, and the lanes of its replies, by whether these are urgent.
+#[derive(Default)]
+struct AccountCalls {
+    count: CallCount,
+    lanes: [Option<ReplyQueue>; 2],
+}
+
+impl AccountCalls {
+    fn lane(&mut self, replies: &ReplyQueue, account: u64, is_urgent: bool) -> ReplyQueue {
+        let lane = &mut self.lanes[usize::from(is_urgent)];
+        lane.get_or_insert_with(|| replies.of_account(account, is_urgent)).clone()
+    }
+}
+
 /// The calls of one connection. Those that are not deferred run in the task of the connection, except for queries, which
 /// may take long to compute.
 struct CallsInFlight {
     handler: Arc<dyn CallHandler>,
-    running: FuturesUnordered<futures::future::BoxFuture<'static, Done>>,
+    /// Each ends when its reply is queued, with what the call counted for; `None` for a call that was rejected.
+    running: FuturesUnordered<BoxFuture<'static, Option<CountedCall>>>,
+    /// Those of them that were rejected.
+    refused: usize,
     total: CallCount,
-    accounts: HashMap<u64, CallCount>,
+    accounts: HashMap<u64, AccountCalls>,
+    /// With so many accounts, those that have no calls are forgotten.
+    sweep_at: usize,
+    /// Those that have not ended, also after they are cancelled.
     deferred: Arc<Mutex<HashMap<u64, CallControl>>>,
+    /// The lane of what is of no account.
     replies: ReplyQueue,
     disconnected: CancellationToken,
     _ends: DropGuard,
 }
 
 impl CallsInFlight {
-    fn new(handler: Arc<dyn CallHandler>) -> (Self, mpsc::Receiver<QueuedReply>) {
-        let (replies, queued) = ReplyQueue::new(MAX_QUEUED_REPLIES);
+    fn new(handler: Arc<dyn CallHandler>) -> (Self, QueuedReplies) {
+        let (replies, queued) = ReplyQueue::new();
         let disconnected = CancellationToken::new();
         let _ends = disconnected.clone().drop_guard();
         let (running, deferred) = (FuturesUnordered::new(), Arc::default());
-        let (total, accounts) = (CallCount::default(), HashMap::new());
-        (Self { handler, running, total, accounts, deferred, replies, disconnected, _ends }, queued)
+        let (total, accounts, refused, sweep_at) = (CallCount::default(), HashMap::new(), 0, MIN_SWEEP);
+        let calls =
+            Self { handler, running, refused, total, accounts, sweep_at, deferred, replies, disconnected, _ends };
+        (calls, queued)
     }
 
-    /// Counts a call; returns why it is rejected if there are too many.
-    fn count(&mut self, call: CountedCall) -> Result<(), CallLimit> {
-        let of_account = self.accounts.get(&call.account).copied().unwrap_or_default();
+    /// Forgets the accounts that have no calls, each time there are twice as many as were left the time before.
+    fn forget_idle_accounts(&mut self) {
+        if self.accounts.len() >= self.sweep_at {
+            self.accounts.retain(|_, of_account| of_account.count.calls > 0);
+            self.sweep_at = MIN_SWEEP.max(2 * self.accounts.len());
+        }
+    }
+
+    /// Returns the lane of the replies to a call.
+    fn lane(&mut self, call: &Call) -> ReplyQueue {
+        self.forget_idle_accounts();
+        self.accounts.entry(call.account).or_default().lane(&self.replies, call.account, call.is_urgent)
+    }
+
+    /// Counts a call and returns the lane of its reply; returns why it is rejected if there are too many.
+    fn count(&mut self, call: CountedCall) -> Result<ReplyQueue, CallLimit> {
+        self.forget_idle_accounts();
+        let of_account = self.accounts.entry(call.account).or_default();
         let max = |limit: CallCount| if call.is_urgent { limit } else { limit.without_reserve() };
         let (max_of_account, max_total) = (max(MAX_CALLS_OF_ACCOUNT), max(MAX_CALLS));
-        if call.account != 0 && !of_account.fits(call.bytes, max_of_account) {
+        if call.account != 0 && !of_account.count.fits(call.bytes, max_of_account) {
             return Err(CallLimit { max: max_of_account.calls, ..OF_ACCOUNT });
         }
         if !self.total.fits(call.bytes, max_total) {
             return Err(CallLimit { max: max_total.calls, ..OF_CONNECTION });
         }
         self.total.add(call.bytes);
-        self.accounts.entry(call.account).or_default().add(call.bytes);
-        Ok(())
+        of_account.count.add(call.bytes);
+        Ok(of_account.lane(&self.replies, call.account, call.is_urgent))
     }
 
-    fn uncount(&mut self, call: CountedCall) {
+    /// Ends a call whose reply is queued, or one that was rejected.
+    fn uncount(&mut self, counted: Option<CountedCall>) {
+        let Some(call) = counted else {
+            self.refused -= 1;
+            return;
+        };
         self.total.remove(call.bytes);
         if let Some(of_account) = self.accounts.get_mut(&call.account) {
-            of_account.remove(call.bytes);
-            if of_account.calls == 0 {
-                self.accounts.remove(&call.account);
-            }
+            of_account.count.remove(call.bytes);
+        }
+    }
+
+    /// Ends the calls whose replies are ready, once these are queued.
+    fn uncount_done(&mut self) {
+        while let Some(counted) = self.running.next().now_or_never().flatten() {
+            self.uncount(counted);
+        }
+    }
+
+    /// Returns false while so many refusals wait for room that no call may be added.
+    fn may_read(&self) -> bool {
+        self.refused < MAX_REFUSED
+    }
+
+    fn on_event(&mut self, event: Option<Event<CallFrame>>) {
+        if let Some(Event::Received(frame)) = event {
+            self.start(frame);
         }
     }
 
@@ -209,7 +270,9 @@ impl CallsInFlight {
             }
         }
         for call in frame.given_up {
-            if let Some(control) = self.deferred.lock().remove(&call) {
+            // Its task removes it, once its last reply is queued.
+            let control = self.deferred.lock().get(&call).cloned();
+            if let Some(control) = control {
                 control.cancelled.cancel();
             }
         }
@@ -224,74 +287,82 @@ impl CallsInFlight {
     fn start_call(&mut self, call: Call) {
         let (id, is_urgent) = (call.id, call.is_urgent);
         let counted = CountedCall { account: call.account, bytes: call_bytes(&call), is_urgent };
-        if let Err(limit) = self.count(counted) {
-            let answer = failure(id, Outcome::NotProposed(limit.to_string()));
-            self.running.push(futures::future::ready((answer, None)).boxed());
-            return;
-        }
-        let counted = Some(counted);
+        let replies = match self.count(counted) {
+            Ok(replies) => replies,
+            Err(limit) => return self.refuse(&call, limit),
+        };
         let is_query = matches!(call.body, Some(Body::Query(_)));
         let calling = self.handler.call(call);
         self.running.push(match is_query {
             true => {
-                let calling = spawn_temporary("call", calling);
-                async move { (calling.await.unwrap_or_else(|_| failed(id)), counted) }.boxed()
+                let calling = spawn_temporary("call", answer_query(replies.clone(), calling));
+                async move {
+                    let (answer, _turn) = match calling.await {
+                        Ok(Some((answer, turn))) => (answer, turn),
+                        // Nobody reads any more.
+                        Ok(None) => return Some(counted),
+                        Err(_) => (failed(id), None),
+                    };
+                    replies.send(answer).await;
+                    Some(counted)
+                }
+                .boxed()
             }
-            false => survive_panic("call", calling)
-                .map(move |answer| (answer.unwrap_or_else(|| failed(id)), counted))
-                .boxed(),
+            false => async move {
+                replies.send(survive_panic("call", calling).await.unwrap_or_else(|| failed(id))).await;
+                Some(counted)
+            }
+            .boxed(),
         });
+    }
+
+    fn refuse(&mut self, call: &Call, limit: CallLimit) {
+        let answer = failure(call.id, Outcome::NotProposed(limit.to_string()));
+        let replies = self.lane(call);
+        self.refused += 1;
+        self.running.push(
+            async move {
+                replies.send(answer).await;
+                None
+            }
+            .boxed(),
+        );
     }
 
     fn start_deferrable(&mut self, call: Call) {
         let id = call.id;
         if self.deferred.lock().len() >= MAX_DEFERRED_CALLS {
-            let outcome = Outcome::NotProposed(DEFERRED.to_string());
-            self.running.push(futures::future::ready((failure(id, outcome), None)).boxed());
-            return;
+            return self.refuse(&call, DEFERRED);
         }
         let control = CallControl::default();
         self.deferred.lock().insert(id, control.clone());
-        let replies = self.replies.clone();
+        let replies = self.lane(&call);
         let caller =
             ReplyHandle { call: id, replies: replies.clone(), control, disconnected: self.disconnected.clone() };
         let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
         spawn_temporary("call", async move {
             let answer = survive_panic("call", calling).await.unwrap_or_else(|| Some(failed(id)));
-            deferred.lock().remove(&id);
             if let Some(answer) = answer {
                 replies.send(answer).await;
             }
+            deferred.lock().remove(&id);
         });
-    }
-
-    fn finish(&mut self, (answer, counted): Done) -> Answer {
-        if let Some(counted) = counted {
-            self.uncount(counted);
-        }
-        limit_reply(answer)
     }
 }
 
-/// Adds the replies that are ready to a frame, among them those that ready tasks are about to give: a frame costs much
-/// the same with one reply as with many.
-async fn fill_frame(first: Answer, calls: &mut CallsInFlight, queued: &mut mpsc::Receiver<QueuedReply>) -> AnswerFrame {
-    yield_now().await;
-    let mut bytes = reply_bytes(&first);
-    let mut answers = vec![first];
-    while answers.len() < MAX_FRAME_ANSWERS && bytes < FULL_FRAME_BYTES {
-        let answer = match calls.running.next().now_or_never().flatten() {
-            Some(done) => calls.finish(done),
-            // Not `try_recv`, which would block the thread while a send on another thread is half done.
-            None => match queued.recv().now_or_never().flatten() {
-                Some(reply) => reply.answer,
-                None => break,
-            },
-        };
-        bytes += reply_bytes(&answer);
-        answers.push(answer);
+/// Computes the reply to a query once its lane has room. Returns it with the turn that ends when it is queued, or `None`
+/// if nobody reads any more.
+async fn answer_query(
+    lane: ReplyQueue,
+    mut calling: BoxFuture<'static, Answer>,
+) -> Option<(Answer, Option<QueryTurn>)> {
+    let turn = lane.wait_for_room().await?;
+    if let Some(answer) = (&mut calling).now_or_never() {
+        return Some((answer, Some(turn)));
     }
-    AnswerFrame { answers }
+    // It waits for something, of a shard that may be stuck: it must not hold up the queries of others.
+    drop(turn);
+    Some((calling.await, None))
 }
 
 fn call_bytes(call: &Call) -> usize {
@@ -311,17 +382,20 @@ fn failure(id: u64, outcome: Outcome) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use futures::future::{BoxFuture, pending};
+    use futures::future::{pending, ready};
     use holdfast_proto::internal::StatusAnswer;
 
     use super::*;
 
-    /// Handles no call.
-    struct Silent;
+    /// Answers calls with so many bytes, or never.
+    struct Fixed(Option<usize>);
 
-    impl CallHandler for Silent {
-        fn call(&self, _: Call) -> BoxFuture<'static, Answer> {
-            pending().boxed()
+    impl CallHandler for Fixed {
+        fn call(&self, call: Call) -> BoxFuture<'static, Answer> {
+            match self.0 {
+                Some(bytes) => ready(failure(call.id, Outcome::Reply(vec![7; bytes].into()))).boxed(),
+                None => pending().boxed(),
+            }
         }
 
         fn call_deferrable(&self, _: Call, _: ReplyHandle) -> BoxFuture<'static, Option<Answer>> {
@@ -338,7 +412,50 @@ mod tests {
     }
 
     fn connection() -> CallsInFlight {
-        CallsInFlight::new(Arc::new(Silent)).0
+        CallsInFlight::new(Arc::new(Fixed(None))).0
+    }
+
+    #[test]
+    fn a_reply_without_room_waits_and_its_call_counts_until_then() {
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(64 << 10))));
+        let call = |id, account| Call { id, account, ..Call::default() };
+        let of_both = (0..70).map(|id| call(id, 1)).chain([call(100, 2)]).collect();
+        calls.start(CallFrame { calls: of_both, ..CallFrame::default() });
+        calls.uncount_done();
+        let waiting = |calls: &CallsInFlight, account: u64| calls.accounts[&account].count.calls;
+        assert_eq!([1, 2].map(|account| waiting(&calls, account)), [6, 0], "64 replies of 64 KiB have room");
+        let frame = replies.take(MAX_FRAME_ANSWERS, FULL_FRAME_BYTES);
+        assert!(frame.len() == 16 && frame.iter().any(|answer| answer.id == 100));
+        calls.uncount_done();
+        assert_eq!((waiting(&calls, 1), calls.total.calls), (0, 0));
+    }
+
+    #[test]
+    fn accounts_without_calls_are_forgotten() {
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(1))));
+        for id in 1..=5_000 {
+            calls.start(CallFrame { calls: vec![Call { id, account: id, ..Call::default() }], ..CallFrame::default() });
+            calls.uncount_done();
+            assert_eq!(replies.take(MAX_FRAME_ANSWERS, FULL_FRAME_BYTES).len(), 1);
+        }
+        assert!(calls.accounts.len() <= MIN_SWEEP);
+    }
+
+    #[test]
+    fn no_call_is_read_while_so_many_refusals_have_no_room() {
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(8 << 20))));
+        let call = Call { id: 1, account: 1, ..Call::default() };
+        calls.start(CallFrame { calls: vec![call.clone()], ..CallFrame::default() });
+        calls.uncount_done();
+        (0..MAX_REFUSED).for_each(|_| {
+            assert!(calls.may_read());
+            calls.refuse(&call, OF_ACCOUNT);
+        });
+        calls.uncount_done();
+        assert!(!calls.may_read(), "the lane is full");
+        assert_eq!(replies.take(1, FULL_FRAME_BYTES).len(), 1);
+        calls.uncount_done();
+        assert!(calls.may_read() && calls.refused == 0);
     }
 
     #[test]
@@ -356,19 +473,22 @@ mod tests {
         };
         assert_eq!(fill(false), (48, CallLimit { max: 98_304, ..OF_CONNECTION }), "192 MiB");
         assert_eq!(fill(true), (16, OF_CONNECTION), "as much as urgent calls have for themselves");
-        assert_eq!(other.count(call(1, false)), Ok(()));
+        assert_eq!(other.count(call(1, false)).map(drop), Ok(()));
     }
 
     #[tokio::test]
     async fn a_connection_has_so_many_calls_that_wait_and_another_has_its_own() {
-        let (mut full, mut other) = (connection(), connection());
+        let ((mut full, mut replies), mut other) = (CallsInFlight::new(Arc::new(Fixed(None))), connection());
         full.deferred.lock().extend((0..MAX_DEFERRED_CALLS as u64).map(|call| (call, CallControl::default())));
         let wait = Call { id: u64::MAX, hold_ms: 1, ..Call::default() };
         full.start_deferrable(wait.clone());
         other.start_deferrable(wait);
-        let (refused, counted) = full.running.next().await.expect("it is refused");
-        assert_eq!((refused.outcome, counted.is_none()), (Some(Outcome::NotProposed(DEFERRED.to_string())), true));
+        assert!(full.running.next().await.expect("it is refused").is_none());
+        let refused = replies.try_next().and_then(|refused| refused.outcome);
+        assert_eq!(refused, Some(Outcome::NotProposed(DEFERRED.to_string())));
         assert!(other.running.is_empty());
-        assert_eq!(other.deferred.lock().len(), 1);
+        other.start(CallFrame { given_up: vec![u64::MAX], ..CallFrame::default() });
+        let cancelled = other.deferred.lock().values().filter(|call| call.cancelled.is_cancelled()).count();
+        assert_eq!(cancelled, 1, "it counts until it has ended");
     }
 }

@@ -2,10 +2,8 @@
 
 use std::io;
 use std::panic::resume_unwind;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,11 +11,11 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use holdfast_auth::{ClusterSecret, ServiceSigner, ServiceVerifier};
 use holdfast_proto::internal::answer::Outcome;
-use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame, Handshake, HandshakeReply, StatusAnswer, call};
+use holdfast_proto::internal::{Answer, Call, CallFrame, Handshake, HandshakeReply, StatusAnswer, call};
 use prost::Message;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::codec::Framed;
 
 use crate::frames::FrameCodec;
@@ -400,6 +398,25 @@ async fn large_calls_of_an_account_are_bounded_by_their_bytes() {
     assert_eq!(started.load(Ordering::SeqCst), 2, "12 MiB");
 }
 
+#[tokio::test]
+async fn large_replies_of_an_account_delay_no_small_one_of_another() {
+    let world = World::start(|call| {
+        let bytes = if call.account == 1 { 64 << 10 } else { 3 };
+        async move { reply(bytes) }.boxed()
+    });
+    let mut connection = world.connect(1).await.unwrap();
+    connection.send(frame((1..=1_024).map(|id| Call { account: 1, ..command(id, 1) }).collect())).unwrap();
+    connection.flush().await.unwrap();
+    connection.send(frame(vec![Call { account: 2, ..command(2_000, 1) }])).unwrap();
+    connection.flush().await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 1_025 {
+        seen.extend(answers(&mut connection).await.unwrap().iter().map(|answer| answer.id));
+    }
+    let before = seen.iter().position(|id| *id == 2_000).unwrap();
+    assert!(before <= 64, "{before} replies of 64 KiB came first");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_lives_and_a_silent_peer_is_noticed() {
     let world = echo();
@@ -445,54 +462,4 @@ async fn a_panic_in_one_call_leaves_the_others() {
     let query = Call { body: Some(call::Body::Query(Bytes::new())), ..command(1, 1) };
     connection.send(frame(vec![command(1, 1), query, command(2, 1)])).unwrap();
     assert_eq!(ids(&mut connection, 3).await, [1, 1, 2]);
-}
-
-/// Takes in everything at once, as TLS may, and passes it on when it is flushed.
-struct Buffering {
-    inner: DuplexStream,
-    buffered: Vec<u8>,
-}
-
-impl AsyncRead for Buffering {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(context, into)
-    }
-}
-
-impl AsyncWrite for Buffering {
-    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.buffered.extend_from_slice(bytes);
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { inner, buffered } = &mut *self;
-        while !buffered.is_empty() {
-            let written = ready!(Pin::new(&mut *inner).poll_write(context, buffered))?;
-            buffered.drain(..written);
-        }
-        Pin::new(inner).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_stream_holds_back_is_not_taken_for_sent_and_is_sent_as_soon_as_the_peer_reads() {
-    let (inner, mut peer) = duplex(64);
-    let stream: ByteStream = Box::new(Buffering { inner, buffered: Vec::new() });
-    let framed = Framed::new(stream, FrameCodec::<CallFrame, AnswerFrame>::new(Calls::MAX_FRAME_BYTES));
-    let mut connection = Connection::new(framed, Calls::STALL_TIMEOUT);
-    let answer = Answer { id: 1, outcome: Some(reply(1_000)), ..Answer::default() };
-    connection.send(AnswerFrame { answers: vec![answer] }).unwrap();
-    assert!(connection.next(false).now_or_never().is_none(), "the peer reads nothing");
-    assert!(!connection.is_flushed());
-
-    let began = Instant::now();
-    let mut read = [0; 1_000];
-    let (event, _) = tokio::join!(connection.next(false), peer.read_exact(&mut read));
-    assert!(matches!(event, Ok(Event::Flushed)) && connection.is_flushed());
-    assert_eq!(began.elapsed(), Duration::ZERO, "no timer was needed");
 }

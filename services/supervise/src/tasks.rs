@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::future::pending;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -33,6 +34,20 @@ pub fn restart_delays() -> impl Iterator<Item = Duration> + Send {
 fn backoff() -> ExponentialBackoff {
     let pauses = ExponentialBuilder::new().with_min_delay(INITIAL_BACKOFF).with_max_delay(MAX_BACKOFF).with_factor(2.0);
     pauses.without_max_times().build()
+}
+
+/// The parents of the sets of the process itself: of those that calls need, and of the others.
+static PROCESS: LazyLock<TaskSet> = LazyLock::new(|| TaskSet::new(TaskOwner::process()));
+static BACKGROUND: LazyLock<TaskSet> = LazyLock::new(|| TaskSet::new(TaskOwner::process()));
+
+/// Returns what is wrong now with the tasks of the process itself that calls need, see [`TaskSet::of_process`].
+pub fn failing_process_task() -> Option<String> {
+    PROCESS.unhealthy_reason()
+}
+
+/// Returns what is wrong now with the tasks of the process itself that no call needs, see [`TaskSet::in_background`].
+pub fn failing_background_task() -> Option<String> {
+    BACKGROUND.unhealthy_reason()
 }
 
 /// The owner of tasks, for the log.
@@ -87,13 +102,14 @@ struct Shared {
     failed: watch::Sender<Option<TaskFailure>>,
     /// Number of failures of restarted tasks.
     failures: watch::Sender<u64>,
-    /// Failed tasks that wait for their restart, including those of parent and children.
+    /// Failed tasks, including those of parent and children: until their restart, or the end of their set.
     down: Arc<DownTasks>,
     /// Tracks the tasks of the parent and its children, if there is a parent.
     parent_tracker: Option<TaskTracker>,
 }
 
-type DownTasks = Mutex<BTreeMap<&'static str, String>>;
+/// By the order of their failures: several sets may have a task of the same name.
+type DownTasks = Mutex<BTreeMap<u64, TaskFailure>>;
 
 impl Drop for TaskSet {
     fn drop(&mut self) {
@@ -105,6 +121,18 @@ impl TaskSet {
     /// Creates an empty set.
     pub fn new(owner: TaskOwner) -> Self {
         Self::with(owner, CancellationToken::new(), Arc::default(), None)
+    }
+
+    /// Creates a set of tasks of the process itself that calls need, such as those of a listener: of no part that could
+    /// say itself that it is not ready. [`failing_process_task`] does.
+    pub fn of_process() -> Self {
+        PROCESS.child()
+    }
+
+    /// Creates a set of restarted tasks of the process itself without which calls go on, such as the upkeep of metrics:
+    /// the process is ready while they fail. [`failing_background_task`] says so.
+    pub fn in_background() -> Self {
+        BACKGROUND.child()
     }
 
     /// Creates a set of the same owner. It ends with this one at the latest, and its failures count for this one too.
@@ -129,7 +157,9 @@ impl TaskSet {
         let shared = Arc::clone(&self.shared);
         self.spawn(task, async move {
             if let Some(reason) = shared.run_until_failed(task, work).await {
-                shared.fail(task, reason);
+                // The parent shows it as long as there is this set.
+                let _down = shared.fail(task, reason);
+                pending::<()>().await;
             }
         });
     }
@@ -180,8 +210,7 @@ impl TaskSet {
             return Some(failure.to_string());
         }
         let down = self.shared.down.lock();
-        let (task, reason) = down.iter().next()?;
-        Some(TaskFailure { task, reason: reason.clone() }.to_string())
+        down.values().next().map(ToString::to_string)
     }
 
     /// Ends all tasks. No more can be added.
@@ -226,20 +255,21 @@ impl Shared {
             if began.elapsed() >= BACKOFF_RESET_AFTER {
                 next = backoff();
             }
-            let _down = DownGuard::record(&self.down, task, reason.clone());
-            self.count(task, reason);
+            let _down = DownGuard::record(&self.down, self.count(task, reason));
             self.failures.send_modify(|count| *count += 1);
             sleep(next.next().unwrap_or(MAX_BACKOFF)).await;
         }
     }
 
-    fn fail(&self, task: &'static str, reason: String) {
+    fn fail(&self, task: &'static str, reason: String) -> DownGuard<'_> {
         let failure = self.count(task, reason);
+        let down = DownGuard::record(&self.down, failure.clone());
         self.failed.send_if_modified(|first| {
             let is_first = first.is_none();
             first.get_or_insert(failure);
             is_first
         });
+        down
     }
 
     fn count(&self, task: &'static str, reason: String) -> TaskFailure {
@@ -253,22 +283,24 @@ pub(crate) fn report_failure(shard: &str, replica: u64, task: &'static str, reas
     counter!("holdfast_task_failures_total", "task" => task).increment(1);
 }
 
-/// Marks a task as waiting for its restart.
+/// Marks a task as failed.
 struct DownGuard<'a> {
     down: &'a DownTasks,
-    task: &'static str,
+    number: u64,
 }
 
 impl<'a> DownGuard<'a> {
-    fn record(down: &'a DownTasks, task: &'static str, reason: String) -> Self {
-        down.lock().insert(task, reason);
-        Self { down, task }
+    fn record(down: &'a DownTasks, failure: TaskFailure) -> Self {
+        let mut failures = down.lock();
+        let number = failures.last_key_value().map_or(0, |(last, _)| last + 1);
+        failures.insert(number, failure);
+        Self { down, number }
     }
 }
 
 impl Drop for DownGuard<'_> {
     fn drop(&mut self) {
-        self.down.lock().remove(self.task);
+        self.down.lock().remove(&self.number);
     }
 }
 

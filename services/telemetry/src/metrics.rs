@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_supervise::{TaskOwner, TaskSet};
+use holdfast_supervise::TaskSet;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_process::Collector;
 use tokio::time::MissedTickBehavior;
@@ -13,9 +13,9 @@ pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Upper bounds for names that end in `_seconds`: from a cached lookup to the longest deadline, dense in the range of
 /// responses of a healthy cluster (0.1 to 50 ms).
-const SECONDS_BUCKETS: [f64; 20] = [
-    0.000_05, 0.000_1, 0.000_2, 0.000_35, 0.000_5, 0.000_75, 0.001, 0.001_5, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1,
-    0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+const SECONDS_BUCKETS: [f64; 21] = [
+    0.000_05, 0.000_1, 0.000_2, 0.000_35, 0.000_5, 0.000_75, 0.001, 0.001_5, 0.002, 0.002_5, 0.005, 0.01, 0.025, 0.05,
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 /// Upper bounds for names that end in `_bytes`: 64 B to 64 MiB.
 const BYTES_BUCKETS: [f64; 11] = [
@@ -87,7 +87,7 @@ impl Metrics {
         process.describe();
         metrics::describe_gauge!("holdfast_build_info", "Always 1; the labels say which program this is.");
         metrics::gauge!("holdfast_build_info", "program" => build.program, "version" => build.version).set(1.0);
-        Self { handle, process, tasks: Arc::new(TaskSet::new(TaskOwner::process())) }
+        Self { handle, process, tasks: Arc::new(TaskSet::in_background()) }
     }
 
     /// Renders the response of `/metrics`, in the exposition format of Prometheus, with fresh metrics of the process:

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
+use holdfast_supervise::{TaskSet, spawn_temporary};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::server::TlsStream;
@@ -51,7 +51,7 @@ impl Listener {
     pub fn new(listener: TcpListener, tls: Option<ServerTls>, port: Arc<PortConnections>) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (accepted, ready) = mpsc::channel(MAX_READY);
-        let (listener, tasks) = (Arc::new(listener), TaskSet::new(TaskOwner::process()));
+        let (listener, tasks) = (Arc::new(listener), TaskSet::of_process());
         tasks.spawn_restarting("accept", move || {
             accept_loop(Arc::clone(&listener), tls.clone(), Arc::clone(&port), accepted.clone())
         });

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use holdfast_supervise::{TaskOwner, TaskSet};
+use holdfast_supervise::TaskSet;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -30,7 +30,7 @@ impl<T: Send + Sync + 'static> HotReload<T> {
         // Taken before the files are read: a change during the read causes another one.
         let seen: Vec<_> = files.iter().map(|path| stamp(path)).collect();
         let current = RwLock::new(Arc::new(make()?));
-        let reloaded = Arc::new(Self { current, tasks: TaskSet::new(TaskOwner::process()) });
+        let reloaded = Arc::new(Self { current, tasks: TaskSet::in_background() });
         let (kept, files) =
             (Arc::downgrade(&reloaded), Arc::new(WatchedFiles { files, last_stamps: Mutex::new(seen), make }));
         reloaded.tasks.spawn_restarting("certificates", move || watch_files(Weak::clone(&kept), Arc::clone(&files)));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::limit::{self, Limit, Reached};
-use super::{AccountId, Kind, Path, Revision};
+use super::{AccountId, Kind, MAX_SESSION_TABLE_BYTES, Path, Revision};
 
 /// Why a command or query was rejected. It changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -127,6 +127,13 @@ impl CommandError {
     pub fn too_many_requests(max: u64) -> Self {
         let what = "the number of requests of a session that are not released".to_owned();
         Self::QuotaExceeded { what, max, hint: "release requests by their ids or have the limit raised".to_owned() }
+    }
+
+    /// Returns the refusal of a request of a session that has too much to be reported to the next leader.
+    pub fn too_many_table_bytes() -> Self {
+        let what = "the bytes of a session's requests in a lock table in memory".to_owned();
+        let hint = "release requests, or share them among sessions".to_owned();
+        Self::QuotaExceeded { what, max: MAX_SESSION_TABLE_BYTES, hint }
     }
 
     /// Returns the limit that is reached, if the error is about one.

@@ -9,7 +9,7 @@ mod scope;
 pub use reached::Reached;
 pub use scope::{Scope, counted_address};
 
-use super::{DEFAULT_MAX_NAMESPACES, Limits, MAX_FORFEITS, MAX_MEMBERS_PER_TAKE, MAX_PARTIES};
+use super::{DEFAULT_MAX_NAMESPACES, Limits, MAX_FORFEITS, MAX_MEMBERS_PER_TAKE, MAX_PARTIES, MAX_SESSION_TABLE_BYTES};
 
 /// The upper bound of limits in milliseconds: ten years, far from any overflow of instants.
 const MAX_TIME_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
@@ -372,6 +372,9 @@ limits! {
     /// Bytes of the lock tables in a node's memory, unless it is started with another number.
     TABLE_BYTES = "max_table_bytes", Node, Leader, "QUOTA_EXCEEDED",
         ["the bytes of lock tables in the memory of a node"], (fixed MAX_TABLE_BYTES);
+    /// Bytes of the requests of a session in such a table, which its gateway reports to the next leader.
+    SESSION_TABLE_BYTES = "max_table_bytes_of_session", Session, Gateway, "QUOTA_EXCEEDED",
+        ["the bytes of a session's requests in a lock table in memory"], (fixed MAX_SESSION_TABLE_BYTES);
     /// Bytes of the state of a shard.
     SHARD_BYTES = "shard_bytes", Shard, Leader, "UNAVAILABLE",
         ["the state of a shard, in bytes,"], (fixed MAX_SHARD_BYTES);

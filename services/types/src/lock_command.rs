@@ -149,7 +149,13 @@ impl LocksCommand {
     /// Returns whether an encoded [`Command`](crate::Command) may be for a lock table in the leader's memory, or open a
     /// session for one, without decoding it.
     pub fn may_be_for_table(encoded: &[u8]) -> bool {
-        matches!(encoded, [_, 2, 2 | 9 | 10 | 13 | 14 | 22, ..])
+        matches!(encoded, [_, 2, 2 | 9 | 10 | 13 | 14 | 19 | 22, ..])
+    }
+
+    /// Returns whether an encoded [`Command`](crate::Command) is a report to the leader of a table in its memory, which
+    /// is never for the log, without decoding it.
+    pub fn is_table_report(encoded: &[u8]) -> bool {
+        matches!(encoded, [_, 2, 22, 4, ..])
     }
 
     /// Returns whether an encoded [`Command`](crate::Command) is a batch, without decoding it.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, CommandError, FencingToken, HolderView, Metadata, NamespaceRef, Owner, Path, Refused};
+use super::{CancelAwait, Claim, CommandError, FencingToken, HolderView, Metadata, NamespaceRef, Owner, Path, Refused};
 
 /// Identifies a session within its shard permanently: the revision of its first opening.
 pub type SessionNumber = u64;
@@ -123,6 +123,19 @@ pub struct WaitRecord {
     pub wait: WaitView,
     /// The attempts that rely on it and may leave, in ascending order; by rules 1 only the highest.
     pub attempts: Vec<u64>,
+}
+
+/// A wait that may have callers, of which a new leader knows only the attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptedWait {
+    /// The namespace.
+    pub namespace: NamespaceRef,
+    /// The wait.
+    pub wait: WaitId,
+    /// The attempts that rely on it and may leave, in ascending order; by rules 1 only the highest.
+    pub attempts: Vec<u64>,
+    /// What cancels a wait for a condition, or then for its lock.
+    pub cancel: Option<CancelAwait>,
 }
 
 /// A hold that a client reported and its session does not have.

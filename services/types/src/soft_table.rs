@@ -119,9 +119,11 @@ pub struct TableState {
     pub since_ms: u64,
     /// Open sessions.
     pub sessions: u64,
-    /// The sessions of before that may still hold something. Nothing is granted until there are none.
+    /// The sessions of before that may still hold something, and once all have been reported those that are not entered
+    /// completely. Nothing is granted until there are none.
     pub missing: u64,
-    /// Some of them, in order of opening: at most [`MAX_WAITING_FOR`]. Those that have ended are not named.
+    /// Some of those that may still hold something, in order of opening: at most [`MAX_WAITING_FOR`]. Those that have
+    /// ended are not named.
     pub waiting_for: Vec<String>,
 }
 
@@ -167,6 +169,9 @@ pub struct Forfeit {
     pub holds: Vec<ForfeitedHold>,
 }
 
+/// Maximum number of bytes of the requests of a session in such a table, as its gateway counts them: a report of them
+/// has no more parts than [`MAX_REPORT_PARTS`].
+pub const MAX_SESSION_TABLE_BYTES: u64 = 12 << 20;
 /// Maximum number of parts of a [`TableReport`].
 pub const MAX_REPORT_PARTS: u32 = 64;
 

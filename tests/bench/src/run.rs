@@ -9,7 +9,7 @@ use crate::cluster::{self, EntryPoint};
 use crate::load::{self, LoadShape, Window};
 use crate::options::{Options, Peer, WorkloadName};
 use crate::report::{Machine, Measurement, Report};
-use crate::scenarios;
+use crate::scenarios::{self, Overload};
 use crate::systems::{Etcd, Redis, System};
 use crate::workloads::{Kind, Worker};
 use holdfast_testkit::{Cluster, Setup};
@@ -26,7 +26,8 @@ struct Case {
 /// Measures what the options say, prints the tables, and writes the files.
 ///
 /// # Errors
-/// When a system can't be started or fails. Errors of single operations are reported in the results instead.
+/// When a system can't be started or fails, or does too little in an overload. Errors of single operations are reported
+/// in the results instead.
 pub async fn run(options: &Options) -> Result<()> {
     ensure!(
         options.doors.iter().all(|door| door.is_holdfast()),
@@ -77,7 +78,8 @@ pub async fn run(options: &Options) -> Result<()> {
     if let Some(out) = &options.out {
         report.write(out).with_context(|| format!("the results can't be written to {}", out.display()))?;
     }
-    Ok(())
+    // Last, so that the results are there.
+    report.overload.as_ref().map_or(Ok(()), Overload::check)
 }
 
 /// What tenants do to one another, and all of them together to the service.

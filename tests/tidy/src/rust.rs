@@ -24,6 +24,10 @@ pub struct Scan {
     pub functions: Vec<(Finding, usize)>,
     /// Calls that belong nowhere but into tests: `unwrap()`, `todo!`, `dbg!`, `unimplemented!`.
     pub banned_calls: Vec<Finding>,
+    /// The first arguments of calls that start a supervised long-lived task, by line: its name, in quotes.
+    pub supervised_tasks: Vec<Finding>,
+    /// Sets of supervised tasks with an owner of their own, made outside of tests.
+    pub task_sets: Vec<Finding>,
     /// Pauses of a fixed time in tests.
     pub sleeps_in_tests: Vec<Finding>,
     /// Files of modules that are compiled for tests only.
@@ -156,6 +160,9 @@ impl Scanner<'_> {
                     if !is_test && ["todo", "dbg", "unimplemented"].contains(&name.as_str()) && is_punct(next, '!') {
                         self.scan.banned_calls.push(found(&format!("{name}!")));
                     }
+                    if !is_test {
+                        self.supervision(&tokens[..index], found(&name), next);
+                    }
                     // A helper that looks again and again for a condition may pause between two looks.
                     let waits_for_condition = function.starts_with("wait_") || function.starts_with("eventually");
                     if is_test && !waits_for_condition && name == "sleep" && follows_clock(&tokens[..index]) {
@@ -166,7 +173,24 @@ impl Scanner<'_> {
             }
         }
     }
+
+    /// Looks at a name, what stands before it, and what follows: is a task or a set of tasks made here?
+    fn supervision(&mut self, before: &[TokenTree], name: Finding, next: Option<&TokenTree>) {
+        let Some(TokenTree::Group(arguments)) = next else { return };
+        let is_new_set = name.what == "new"
+            && matches!(before, [.., TokenTree::Ident(of), _, _] if of == "TaskSet")
+            && follows(before, &[':']);
+        if is_new_set {
+            self.scan.task_sets.push(name);
+        } else if SUPERVISED_SPAWNS.contains(&name.what.as_str()) && follows(before, &['.']) {
+            let task = arguments.stream().into_iter().next().map(|first| first.to_string());
+            self.scan.supervised_tasks.push(Finding { what: task.unwrap_or_default(), ..name });
+        }
+    }
 }
+
+/// The methods that start a supervised long-lived task.
+const SUPERVISED_SPAWNS: [&str; 3] = ["spawn_essential", "spawn_restarting", "spawn_until_done"];
 
 /// Whether the last token is one of these signs.
 fn follows(before: &[TokenTree], signs: &[char]) -> bool {
@@ -261,6 +285,16 @@ mod tests {
         let scan = scanned(text);
         assert_eq!(lines(&scan.banned_calls), [] as [usize; 0]);
         assert_eq!(lines(&scan.sleeps_in_tests), [4, 5, 10]);
+    }
+
+    #[test]
+    fn supervised_tasks_and_their_sets_are_found_outside_of_tests() {
+        let text = "fn a(t: TaskSet) { t.spawn_essential(\"one\", run());\n t.inner().spawn_restarting(name, f) }\n\
+                    fn spawn_until_done() { let t = TaskSet::new(owner); TaskSet::of_process(); Vec::new() }\n\
+                    #[test]\nfn b() { TaskSet::new(o).spawn_until_done(\"two\", f) }";
+        let scan = scanned(text);
+        let tasks: Vec<_> = scan.supervised_tasks.iter().map(|task| (task.line, task.what.as_str())).collect();
+        assert_eq!((tasks, lines(&scan.task_sets)), (vec![(1, "\"one\""), (2, "name")], vec![3]));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Calls that wait at a shard, watches, and connections of sessions: they take memory for minutes, and no permits. So
-//! they are counted apart, and are never the reason to refuse another kind of call. Connections have a limit of their
-//! own.
+//! Calls that wait at a shard, requests of sessions that wait for a lock table in memory, watches, and connections of
+//! sessions: they take memory for minutes, and no permits. So they are counted apart, and are never the reason to
+//! refuse another kind of call. Connections have a limit of their own.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use holdfast_api::{ApiError, ApiResult};
@@ -17,8 +18,8 @@ use super::{Share, Sharer};
 const HINT: &str = "end some, or wait at another gateway";
 const SESSION_HINT: &str = "end some, or connect to another gateway";
 
-/// Bytes that an account with few held calls may have as well, so that any one of its requests fits: 64 KiB of text, and
-/// 24 bytes for each of 8,192 segments.
+/// Bytes that an account with few held calls may have as well, so that any one of its requests fits: 64 KiB of text,
+/// and 24 bytes for each of 8,192 segments.
 const MIN_MAX_BYTES: u64 = 256 * 1_024;
 
 /// Questions of one account that are answered at a time, once the leader has replied. Thousands at once would delay the
@@ -57,6 +58,12 @@ pub(crate) struct HeldCall {
     calls: HeldCalls,
     counted_as: (Sharer, Kind),
     bytes: u64,
+}
+
+impl fmt::Debug for HeldCall {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("HeldCall").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }
 
 impl HeldCalls {

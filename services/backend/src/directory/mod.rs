@@ -1,8 +1,8 @@
 //! The gateway's cache of the accounts and namespaces shards, so that a call costs one round trip to a locks shard.
 //!
-//! Accounts and API keys stay until the accounts shard reports a change of them; this gateway subscribes to its changes.
-//! After 30 s without an update nothing is served from memory any more. Namespaces stay as long as their locks shard
-//! accepts the incarnation.
+//! Accounts and API keys stay until the accounts shard reports a change of them; this gateway subscribes to its
+//! changes. After 30 s without an update nothing is served from memory any more. Namespaces stay as long as their locks
+//! shard accepts the incarnation.
 
 mod account_feed;
 mod accounts;
@@ -34,6 +34,8 @@ pub(crate) use namespaces::KnownNamespace;
 /// The caches, and the tasks that follow the accounts shard and report key usage to it.
 pub(crate) struct Directory {
     tasks: TaskSet,
+    /// Those that no call needs.
+    usage_tasks: TaskSet,
     accounts: Arc<Accounts>,
     namespaces: Namespaces,
     account_feed: AccountFeed,
@@ -44,10 +46,11 @@ impl Directory {
     /// Starts to follow the accounts shard; `clocks` age what is known of it. Needs a tokio runtime.
     pub(crate) fn start(router: Router, admission: Arc<Admission>, clocks: Clocks) -> Self {
         let accounts = Arc::new(Accounts::new(router.clone(), Arc::clone(&admission)));
-        let tasks = TaskSet::new(TaskOwner::process());
+        let (tasks, usage_tasks) = (TaskSet::new(TaskOwner::process()), TaskSet::new(TaskOwner::process()));
         let account_feed = AccountFeed::start(&tasks, router.clone(), accounts.clone(), clocks);
-        let key_usage = KeyUsageReporter::start(&tasks, router.clone());
-        Self { tasks, accounts, namespaces: Namespaces::new(router, admission), account_feed, key_usage }
+        let key_usage = KeyUsageReporter::start(&usage_tasks, router.clone());
+        let namespaces = Namespaces::new(router, admission);
+        Self { tasks, usage_tasks, accounts, namespaces, account_feed, key_usage }
     }
 
     /// Returns the account, if there is one.
@@ -179,8 +182,14 @@ impl Directory {
         self.account_feed.check_fresh()
     }
 
+    /// Returns a problem with a task that no call needs, if any.
+    pub(crate) fn failing_task(&self) -> Option<String> {
+        self.usage_tasks.unhealthy_reason()
+    }
+
     /// Stops the tasks.
     pub(crate) async fn shutdown(&self) {
         self.tasks.shutdown().await;
+        self.usage_tasks.shutdown().await;
     }
 }

@@ -11,14 +11,15 @@ use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::Application;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Command, CommandError, EntryContext, LocksCommand, Page, Query, Reply, Response, Rules, Subscribe, TableCommand,
-    TableReport, Topic, codec,
+    Command, CommandError, EntryContext, KeepAliveOutcome, LocksCommand, Page, Query, Reply, Response, Rules,
+    Subscribe, TableCommand, TableReport, Topic, codec,
 };
 use holdfast_proto::internal::{self, Call, answer, call};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use holdfast_testkit::subscriptions::{rejected, subscription_of};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
 
@@ -147,8 +148,8 @@ impl TestGateway {
         });
     }
 
-    /// Opens sessions as those of a lock table in memory from now on, and decides no acquire of theirs until that table is
-    /// complete.
+    /// Opens sessions as those of a lock table in memory from now on, and decides no acquire of theirs until that table
+    /// is complete.
     pub(super) fn serve_as_table(&self, is_complete: &Arc<AtomicBool>) {
         let (running, is_complete) = (self.shards.clone(), Arc::clone(is_complete));
         self.node.on_call(move |call| {
@@ -207,8 +208,13 @@ impl TestGateway {
     }
 
     /// Opens sessions as those of a lock table in memory from now on. While the flag is set, the leader is one of a
-    /// later epoch, which takes nothing of a session before its report; the report is kept.
-    pub(super) fn serve_as_leaders(&self, is_next: &Arc<AtomicBool>) -> Arc<Mutex<Vec<TableReport>>> {
+    /// later epoch, which takes nothing of a session before its report; the report is kept. The first leader may end as
+    /// soon as it has compared a list.
+    pub(super) fn serve_as_leaders(
+        &self,
+        is_next: &Arc<AtomicBool>,
+        ends_with_list: bool,
+    ) -> Arc<Mutex<Vec<TableReport>>> {
         let (running, is_next) = (self.shards.clone(), Arc::clone(is_next));
         let reports = Arc::<Mutex<Vec<TableReport>>>::default();
         let taken = Arc::clone(&reports);
@@ -227,10 +233,54 @@ impl TestGateway {
                 {
                     Err(CommandError::Unreported { table_epoch: NEXT_EPOCH })
                 }
+                LocksCommand::Batch(commands) if is_next.load(Ordering::SeqCst) => {
+                    let unreported = Err(CommandError::Unreported { table_epoch: NEXT_EPOCH });
+                    Ok(Response::Batch(vec![unreported; commands.len()]))
+                }
                 command => {
                     let reply = shards.serve_table(call, &command, true);
+                    if ends_with_list && matches!(command, LocksCommand::LockInfo(_)) {
+                        is_next.store(true, Ordering::SeqCst);
+                    }
                     return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
                 }
+            };
+            let reply = Reply { outcome, clock_ms: shards.clock_ms.load(Ordering::SeqCst), awaits: None };
+            Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+        });
+        reports
+    }
+
+    /// Opens sessions as those of a lock table in memory from now on. While the flag is set, their leader takes reports
+    /// and asks for them again when a session is kept alive, as one does whose epoch has not begun. Returns when
+    /// reports came.
+    pub(super) fn ask_for_reports_again(&self, asks: &Arc<AtomicBool>) -> watch::Receiver<Vec<Instant>> {
+        let (running, asks) = (self.shards.clone(), Arc::clone(asks));
+        let (taken, reports) = watch::channel(Vec::new());
+        self.node.on_call(move |call| {
+            let mut shards = running.lock();
+            let outcome = match &call.body {
+                Some(call::Body::Command(bytes)) if application_of(call) == Application::Locks => {
+                    match codec::decode(bytes) {
+                        Ok(Command::Locks(LocksCommand::Table(TableCommand::Report(_)))) => {
+                            taken.send_modify(|times| times.push(Instant::now()));
+                            Ok(Response::Done)
+                        }
+                        Ok(Command::Locks(command)) => {
+                            let reply = shards.serve_table(call, &command, true);
+                            return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                        }
+                        _ => return shards.serve(call),
+                    }
+                }
+                Some(call::Body::Query(bytes)) if asks.load(Ordering::SeqCst) => match codec::decode(bytes) {
+                    Ok(Query::KeepAlives { sessions }) => {
+                        let unreported = CommandError::Unreported { table_epoch: NEXT_EPOCH };
+                        Ok(Response::KeptAlive(vec![KeepAliveOutcome::Rejected(unreported); sessions.len()]))
+                    }
+                    _ => return shards.serve(call),
+                },
+                _ => return shards.serve(call),
             };
             let reply = Reply { outcome, clock_ms: shards.clock_ms.load(Ordering::SeqCst), awaits: None };
             Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use holdfast_api::session_message::{ClientPayload, GrantedLock, LockInfo, Part, Pending, Release, ServerMessage};
+use holdfast_api::session_message::{
+    ClientPayload, GrantedLock, Lock, LockInfo, Part, Pending, Release, ServerMessage,
+};
 use holdfast_api::*;
-use holdfast_types::{Mode, Path, Receipt, ReportedHold, TableReport};
+use holdfast_types::{MAX_SESSION_TABLE_BYTES, Metadata, Mode, Path, Receipt, ReportedHold, TableReport};
 use parking_lot::Mutex;
 
+use super::call_limits_tests::limited_tenant;
 use super::core_node::{NEXT_EPOCH, TestGateway};
 use super::session_tests::{SessionClient, lock_named};
 use super::tests::demo_tenant;
@@ -43,8 +46,13 @@ impl Lost {
     async fn holding(names: &[&str]) -> Self {
         let world = TestGateway::start().await;
         let tenant = demo_tenant(&world).await;
+        Self::of(world, tenant, names).await
+    }
+
+    /// The same of this account.
+    async fn of(world: TestGateway, tenant: AuthContext, names: &[&str]) -> Self {
         let is_next = Arc::<AtomicBool>::default();
-        let reports = world.serve_as_leaders(&is_next);
+        let reports = world.serve_as_leaders(&is_next, false);
         let mut client = SessionClient::connect(&world, &tenant);
         let (session_id, _) = client.open(None).await;
         let mut granted = Vec::new();
@@ -201,9 +209,7 @@ async fn who_was_told_that_a_hold_is_lost_resumes_with_the_others() {
     assert_eq!(report.granted[0].request_id, "b");
 }
 
-#[tokio::test]
-async fn a_place_with_its_receipt_is_reported() {
-    let lost = Lost::holding(&["a"]).await;
+async fn assert_place_is_reported(lost: Lost) {
     lost.is_next.store(false, Ordering::SeqCst);
     let mut waiter = SessionClient::connect(&lost.world, &lost.tenant);
     let (session_id, _) = waiter.open(None).await;
@@ -219,6 +225,55 @@ async fn a_place_with_its_receipt_is_reported() {
     let (pending, places) = (vec![Pending::Lock(lock_named("a"))], vec![("a".to_owned(), place)]);
     resumed.send(ClientPayload::LockInfo(LockInfo { pending, places, ..LockInfo::default() })).await;
     let report = lost.report(&mut resumed).await;
+    assert_eq!(report.pending.iter().map(|wait| wait.ticket).collect::<Vec<_>>(), [Some(place.ticket)]);
+}
+
+#[tokio::test]
+async fn a_place_with_its_receipt_is_reported() {
+    assert_place_is_reported(Lost::holding(&["a"]).await).await;
+}
+
+#[tokio::test]
+async fn a_place_with_its_receipt_is_reported_also_of_an_account_that_may_hold_no_calls() {
+    let world = TestGateway::start().await;
+    let limits = LimitsPatch { max_held_calls: Some(0), ..LimitsPatch::default() };
+    let tenant = limited_tenant(&world, limits).await;
+    assert_place_is_reported(Lost::of(world, tenant, &["a"]).await).await;
+}
+
+#[tokio::test]
+async fn a_listed_request_that_is_too_large_to_be_reported_is_not_granted_after_the_report() {
+    let lost = Lost::holding(&[]).await;
+    let mut client = lost.resume().await;
+    let metadata = Metadata::from([("k".to_owned(), "m".repeat(MAX_SESSION_TABLE_BYTES as usize))]);
+    let pending = vec![Pending::Lock(Lock { metadata, ..lock_named("a") })];
+    client.send(ClientPayload::LockInfo(LockInfo { pending, ..LockInfo::default() })).await;
+    client.expect_unknown("a").await;
+    assert!(lost.report(&mut client).await.pending.is_empty());
+}
+
+#[tokio::test]
+async fn a_place_that_was_shown_to_a_leader_is_reported_to_the_next_one() {
+    let lost = Lost::holding(&["a"]).await;
+    lost.is_next.store(false, Ordering::SeqCst);
+    let mut waiter = SessionClient::connect(&lost.world, &lost.tenant);
+    let (session_id, _) = waiter.open(None).await;
+    waiter.lock("a").await;
+    let place = match waiter.receive().await {
+        ServerMessage::Enqueued { place: Some(place), .. } => place,
+        other => panic!("it has no place: {other:?}"),
+    };
+    drop(waiter);
+    // The leader that compares the list ends before it hears of the request.
+    let reports = lost.world.serve_as_leaders(&lost.is_next, true);
+    let mut resumed = SessionClient::connect_to(&lost.other, &lost.tenant);
+    assert!(resumed.open(Some(session_id)).await.1);
+    let (pending, places) = (vec![Pending::Lock(lock_named("a"))], vec![("a".to_owned(), place)]);
+    resumed.send(ClientPayload::LockInfo(LockInfo { pending, places, ..LockInfo::default() })).await;
+    resumed.send(ClientPayload::Release(Release { request_id: "none".to_owned(), unheard: false })).await;
+    while !matches!(resumed.receive().await, ServerMessage::Ready { .. }) {}
+    let reports = reports.lock();
+    let [report] = reports.as_slice() else { panic!("{reports:?}") };
     assert_eq!(report.pending.iter().map(|wait| wait.ticket).collect::<Vec<_>>(), [Some(place.ticket)]);
 }
 

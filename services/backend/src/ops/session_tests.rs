@@ -113,7 +113,7 @@ impl SessionClient {
     }
 
     /// Checks that the next message is an error that leaves the outcome of the request unknown.
-    async fn expect_unknown(&mut self, request: &str) {
+    pub(super) async fn expect_unknown(&mut self, request: &str) {
         match self.receive().await {
             ServerMessage::Error { error, request_id } => {
                 assert_eq!((error.code, request_id.as_deref()), (Code::DeadlineExceeded, Some(request)));
@@ -262,6 +262,40 @@ async fn so_many_requests_of_a_session_wait_for_a_table_and_no_more() {
 }
 
 #[tokio::test]
+async fn so_many_requests_of_all_sessions_of_an_account_wait_for_a_table_as_it_may_hold_calls() {
+    let world = TestGateway::start().await;
+    let limits = LimitsPatch { max_held_calls: Some(2), ..LimitsPatch::default() };
+    let tenant = limited_tenant(&world, limits).await;
+    let is_complete = Arc::new(AtomicBool::new(false));
+    world.serve_as_table(&is_complete);
+    let mut clients = Vec::new();
+    for name in ["a", "b"] {
+        let mut client = SessionClient::connect(&world, &tenant);
+        client.open(None).await;
+        client.lock(name).await;
+        let told = client.receive().await;
+        assert!(matches!(&told, ServerMessage::Enqueued { request_id, .. } if request_id == name), "{told:?}");
+        clients.push(client);
+    }
+    clients[0].lock("c").await;
+    match clients[0].receive().await {
+        ServerMessage::Refused { request_id, why: RefusalCause::Fault(error) } => {
+            assert_eq!((request_id.as_str(), error.code), ("c", Code::RateLimited));
+            assert_eq!(error.ids[0], ("limit", "max_held_calls".to_owned()));
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+    is_complete.store(true, Ordering::SeqCst);
+    for (client, name) in clients.iter_mut().zip(["a", "b"]) {
+        let told = client.receive().await;
+        assert!(matches!(&told, ServerMessage::Acquired { request_id, .. } if request_id == name), "{told:?}");
+    }
+    let account = tenant.tenant().unwrap().account.id;
+    let used = world.service.inner.held_calls.used(crate::admission::Sharer::Account(account));
+    assert_eq!(used[0].1, 0, "what its leader knows is charged there");
+}
+
+#[tokio::test]
 async fn a_listed_request_waits_until_the_table_of_its_namespace_is_complete() {
     let world = TestGateway::start().await;
     let tenant = demo_tenant(&world).await;
@@ -357,4 +391,21 @@ async fn all_entries_of_a_part_count_against_the_limit_together() {
     client.send(ClientPayload::LockInfo(LockInfo { held, permits, ..LockInfo::default() })).await;
     let ended = client.ended().await;
     assert!(matches!(ended, CloseReason::Malformed(_)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_asks_for_a_report_again_and_again_gets_it_with_pauses() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let asks = Arc::new(AtomicBool::new(true));
+    let mut reports = world.ask_for_reports_again(&asks);
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(None).await;
+    client.send(ClientPayload::KeepAlive).await;
+    let taken = timeout(Duration::from_secs(20), reports.wait_for(|times| times.len() >= 4));
+    let times = taken.await.expect("it is reported again").expect("the node is there").clone();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_millis(50)), "{times:?}");
+    asks.store(false, Ordering::SeqCst);
+    let told = timeout(Duration::from_secs(20), client.receive()).await.expect("it is answered");
+    assert!(matches!(told, ServerMessage::KeptAlive { .. }), "{told:?}");
 }

@@ -48,6 +48,19 @@ impl CommandQueue {
         self.0.retain(|(command, _)| !command.is_reconciliation());
     }
 
+    /// Takes those commands out that this picks, in their order.
+    pub(super) fn extract(&mut self, mut picks: impl FnMut(&ClientCommand) -> bool) -> Vec<ClientCommand> {
+        let (picked, left) = std::mem::take(&mut self.0).into_iter().partition(|(command, _)| picks(command));
+        self.0 = left;
+        let picked: VecDeque<(ClientCommand, Option<NestedReservation>)> = picked;
+        picked.into_iter().map(|(command, _)| command).collect()
+    }
+
+    /// Returns the commands in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ClientCommand> {
+        self.0.iter().map(|(command, _)| command)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -64,6 +77,24 @@ impl CommandQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_picked_is_taken_out_in_order_and_the_rest_stays() {
+        let mut queue = CommandQueue::default();
+        for name in ["a", "b", "c", "d"] {
+            queue.push_own(ClientCommand::Requery(name.to_owned()));
+        }
+        let is_picked =
+            |command: &ClientCommand| matches!(command, ClientCommand::Requery(name) if name == "b" || name == "d");
+        let names = |commands: &[ClientCommand]| {
+            let names = commands.iter().filter_map(ClientCommand::acquire_request_id).map(str::to_owned);
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names(&queue.extract(is_picked)), ["b", "d"]);
+        assert!(queue.extract(is_picked).is_empty());
+        assert_eq!(names(&queue.extract(|_| true)), ["a", "c"]);
+        assert!(queue.is_empty());
+    }
 
     #[test]
     fn queries_at_an_earlier_leader_are_removed_and_the_commands_of_the_client_stay() {

@@ -212,6 +212,7 @@ impl SessionConnection<'_> {
                 }
                 let request_id = release.request_id.clone();
                 self.requests.mark_released(&request_id);
+                self.shown.take_place(&request_id);
                 if release.unheard {
                     return Ok(Some(self.request(SessionRequest::ReleaseUnheard { request_id })));
                 }
@@ -349,10 +350,17 @@ impl SessionConnection<'_> {
         }
         // A repeat requests nothing new: after a rejection its client would forget what it has.
         if tries > 0 || self.is_known(&lock.request_id) {
+            // It is new to the table after a resume or a release, and may be granted already.
+            if tries == 0 && self.session.table_epoch.is_some() && self.requests.check_bytes(lock).is_err() {
+                return Err(unknown_outcome());
+            }
             return self.repeat_acquire_command(lock);
         }
         validate::at_least_ms(lock.at_least_ms, tenant.limits())?;
         validate::metadata(&lock.metadata, tenant.limits())?;
+        if self.session.table_epoch.is_some() {
+            self.requests.check_bytes(lock)?;
+        }
         let request = Self::acquire_request(lock, tenant.limits(), lock.at_least_ms)?;
         self.session.service.inner.rates.admit(tenant.account, lock_bytes(lock) as u64)?;
         Ok(request)

@@ -62,6 +62,8 @@ pub(super) struct SessionConnection<'a> {
     pub(super) is_complete: bool,
     /// The last epoch that was heard of since the start: nothing of a lower one counts.
     pub(super) promised: Revision,
+    /// The last epoch whose leader has the report; 0 before the first.
+    pub(super) reported: Revision,
     /// The report to the leader of that epoch. No command is sent, and no update is taken, before its end.
     pub(super) report: Option<EpochReport>,
     /// What a resumed client has shown so far.
@@ -140,6 +142,7 @@ impl<'a> SessionConnection<'a> {
             is_complete: !session.is_resumed,
             // It was opened by a leader of this epoch or a later one.
             promised: session.table_epoch.filter(|_| session.is_resumed).unwrap_or_default(),
+            reported: 0,
             report: None,
             shown: ShownList::default(),
             owes_report: None,

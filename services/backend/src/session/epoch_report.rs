@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::handle::SessionHandle;
 use crate::shard_call::unexpected;
 
-/// Delay before a part is sent again.
+/// Delay before a part is sent again. Much shorter than any session lives without a sign of life.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// How long beyond the time to live of its session a report is repeated.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -43,12 +43,13 @@ pub(super) enum Reported {
 }
 
 impl EpochReport {
-    /// Begins to send a report.
-    pub(super) fn start(session: &Arc<SessionHandle>, parts: Vec<TableReport>) -> Self {
+    /// Begins to send a report: at once, unless the leader of its epoch has had one. Whoever asks for it again has not
+    /// begun an epoch of its own, and is not sent one after the other without a pause.
+    pub(super) fn start(session: &Arc<SessionHandle>, parts: Vec<TableReport>, is_repeat: bool) -> Self {
         let until = Instant::now() + MAX_WAIT + Duration::from_millis(session.ttl_ms);
         let (session, reply) = (Arc::clone(session), pending().boxed());
         let mut report = Self { session, parts, at: 0, until, reply };
-        report.send_part(Duration::ZERO);
+        report.send_part(if is_repeat { RETRY_DELAY } else { Duration::ZERO });
         report
     }
 

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use holdfast_api::ApiResult;
 use holdfast_api::session_message::ServerMessage;
 use holdfast_clock::BootInstant;
-use holdfast_types::CommandError;
+use holdfast_types::{CommandError, Revision};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::channel::CloseReason;
@@ -35,6 +35,8 @@ pub(super) struct KeepAliveScheduler {
     /// Requests for the next one.
     queued: usize,
     interval: Option<Interval>,
+    /// The epoch of the leader that got the report of the session while the running keep-alive was under way.
+    reported: Option<Revision>,
 }
 
 impl KeepAliveScheduler {
@@ -46,7 +48,7 @@ impl KeepAliveScheduler {
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
             interval
         });
-        Self { session, reply: None, life, sent: None, in_flight: 0, queued: 0, interval }
+        Self { session, reply: None, life, sent: None, in_flight: 0, queued: 0, interval, reported: None }
     }
 
     /// The client requests a keep-alive.
@@ -54,12 +56,26 @@ impl KeepAliveScheduler {
         self.queued += 1;
     }
 
-    /// Returns the outcome of the next keep-alive, and how many requests it answers. Cancel-safe.
+    /// The leader of an epoch has the report of the session. A keep-alive that is under way may have come before it.
+    /// What the gateway sends on its own goes on at once: the last one may have been refused.
+    pub(super) fn note_report(&mut self, table_epoch: Revision) {
+        self.reported = self.reply.as_ref().map(|_| table_epoch);
+        if let Some(interval) = &mut self.interval {
+            interval.reset_immediately();
+        }
+    }
+
+    /// Returns the outcome of the next keep-alive, and how many requests it answers. One that came before the report
+    /// that it asks for is sent again, once. Cancel-safe.
     pub(super) async fn next(&mut self) -> (usize, ApiResult<KeepAliveReply>) {
         loop {
             if let Some(running) = &mut self.reply {
                 let outcome = running.await;
                 self.reply = None;
+                if is_overtaken(self.reported.take(), &outcome) {
+                    self.start();
+                    continue;
+                }
                 self.extend_life(&outcome);
                 return (std::mem::take(&mut self.in_flight), outcome);
             }
@@ -69,17 +85,30 @@ impl KeepAliveScheduler {
                     None => pending().await,
                 }
             }
-            self.in_flight = std::mem::take(&mut self.queued);
-            // It is sent later than this, so it counts for no longer than the service promises.
-            self.sent = self.life.as_ref().map(SessionLife::now);
-            self.reply = Some(Arc::clone(&self.session).keep_alive().boxed());
+            self.start();
         }
+    }
+
+    /// Sends a keep-alive for all requests that have no answer.
+    fn start(&mut self) {
+        self.in_flight += std::mem::take(&mut self.queued);
+        // It is sent later than this, so it counts for no longer than the service promises.
+        self.sent = self.life.as_ref().map(SessionLife::now);
+        self.reply = Some(Arc::clone(&self.session).keep_alive().boxed());
     }
 
     fn extend_life(&self, outcome: &ApiResult<KeepAliveReply>) {
         if let (Some(life), Some(sent), Ok(Ok(remaining_ms))) = (&self.life, self.sent, outcome) {
             life.extend(sent, Duration::from_millis(*remaining_ms));
         }
+    }
+}
+
+/// Returns whether a keep-alive asks for a report that its leader got meanwhile.
+fn is_overtaken(reported: Option<Revision>, outcome: &ApiResult<KeepAliveReply>) -> bool {
+    match outcome {
+        Ok(Err(CommandError::Unreported { table_epoch })) => reported.is_some_and(|reported| *table_epoch <= reported),
+        _ => false,
     }
 }
 
@@ -108,5 +137,19 @@ impl SessionConnection<'_> {
             self.send(ServerMessage::Error { error: error.clone(), request_id: None }).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_asked_for_before_the_report_is_overtaken() {
+        let asks_for = |table_epoch| Ok(Err(CommandError::Unreported { table_epoch }));
+        assert!(is_overtaken(Some(7), &asks_for(7)) && is_overtaken(Some(7), &asks_for(6)));
+        assert!(!is_overtaken(Some(7), &asks_for(8)), "another leader has begun");
+        assert!(!is_overtaken(None, &asks_for(7)), "it was sent after the report");
+        assert!(!is_overtaken(Some(7), &Ok(Ok(10))));
     }
 }

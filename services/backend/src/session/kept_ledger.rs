@@ -74,6 +74,8 @@ pub(super) struct KeptLedger {
     pub(super) session: Arc<SessionHandle>,
     pub(super) requests: RequestTable,
     pub(super) promised: Revision,
+    /// The last epoch whose leader has the report.
+    pub(super) reported: Revision,
     pub(super) report: Option<EpochReport>,
 }
 
@@ -112,7 +114,7 @@ impl KeptLedger {
                     let reported = self.report.as_mut().map(|report| report.on_reply(reply));
                     match reported {
                         None | Some(Reported::Partly) => {}
-                        Some(Reported::Whole) => self.report = None,
+                        Some(Reported::Whole) => (self.report, self.reported) = (None, self.promised),
                         Some(Reported::Elsewhere(table_epoch)) => {
                             if self.report_to(table_epoch, &mut subscription).is_none() {
                                 return;
@@ -131,7 +133,7 @@ impl KeptLedger {
         *subscription = self.session.subscribe();
         self.requests.displace();
         let parts = self.requests.report(self.session.empty_report(self.promised, u64::MAX))?;
-        self.report = Some(EpochReport::start(&self.session, parts));
+        self.report = Some(EpochReport::start(&self.session, parts, self.promised <= self.reported));
         Some(())
     }
 

@@ -2,12 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_types::{Claim, MAX_REPORT_PARTS, Path, ReportedHold, ReportedRequest, ReportedWait, TableReport};
+use holdfast_api::session_message::Lock;
+use holdfast_types::{
+    Claim, CommandError, MAX_REPORT_PARTS, MAX_SESSION_TABLE_BYTES, Path, ReportedHold, ReportedRequest, ReportedWait,
+    TableReport,
+};
 
 use super::request_table::{Request, RequestState, RequestTable};
 
 /// Rough bytes of the requests in one part of a report; one larger request is a part by itself.
-const MAX_PART_BYTES: usize = 512 * 1_024;
+pub(super) const MAX_PART_BYTES: usize = 512 * 1_024;
+/// Bytes that the requests which are under way may add: one list of commands, or one request. 32 requests with 64 KiB
+/// of metadata in 64 pairs take 2.1 MiB, and a request for 256 paths of 32 segments of up to 255 bytes takes 2.4 MiB.
+pub(super) const MAX_BYTES_UNDER_WAY: usize = 4 * 1_024 * 1_024;
+/// Two parts that follow each other are together larger than one may be, or they would be one. So a report of more
+/// parts than there may be is larger than half as many full ones.
+const MAX_REPORT_BYTES: usize = MAX_REPORT_PARTS as usize / 2 * MAX_PART_BYTES;
+const _: () = assert!(MAX_SESSION_TABLE_BYTES as usize + MAX_BYTES_UNDER_WAY <= MAX_REPORT_BYTES);
 /// What a request, a claim or a segment of a path counts as besides its texts.
 const OVERHEAD: usize = 32;
 
@@ -60,12 +71,26 @@ impl RequestTable {
 
     /// Returns roughly how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
-        let of_request = |request: &Request| {
-            let claims = request.lock.resources.iter().map(|claim| &claim.path);
-            // A path is also the key of its hold.
-            2 * bytes_of(&request.lock.request_id, &request.lock.holder, &request.lock.metadata, claims)
-        };
-        self.requests.values().map(of_request).sum()
+        // A path is also the key of its hold.
+        2 * self.bytes
+    }
+
+    /// Checks that the session can still be reported with one more request. A repeat is none.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`.
+    pub(super) fn check_bytes(&self, lock: &Lock) -> Result<(), CommandError> {
+        let known = self.requests.get(&lock.request_id);
+        let more = reported_bytes(lock).saturating_sub(known.map_or(0, |known| known.bytes));
+        if known.is_some_and(Request::is_kept) || self.has_room(more) {
+            return Ok(());
+        }
+        Err(CommandError::too_many_table_bytes())
+    }
+
+    /// Returns whether the session can still be reported with so many more bytes.
+    pub(super) fn has_room(&self, more: usize) -> bool {
+        more == 0 || self.bytes + more <= MAX_SESSION_TABLE_BYTES as usize
     }
 
     /// Returns the parts of a report of the session, given an empty one. `None` if there are too many.
@@ -129,6 +154,11 @@ fn reported_wait(request: &Request) -> Option<ReportedWait> {
         claims: claims.collect(),
         ticket: request.ticket,
     })
+}
+
+/// Returns roughly how many bytes a request takes in a report.
+pub(super) fn reported_bytes(lock: &Lock) -> usize {
+    bytes_of(&lock.request_id, &lock.holder, &lock.metadata, lock.resources.iter().map(|claim| &claim.path))
 }
 
 fn bytes_of<'a>(

@@ -1,7 +1,11 @@
 use holdfast_api::Resource;
-use holdfast_types::{AccountId, Incarnation, LockState, Metadata, NamespaceRef, Phase, TableReport};
+use holdfast_types::{
+    AccountId, Incarnation, LockState, MAX_SESSION_TABLE_BYTES, Metadata, NamespaceRef, Phase, TableReport,
+};
 
 use super::*;
+use crate::admission::{HeldCalls, Share, Sharer};
+use crate::session::ledger::{MAX_BYTES_UNDER_WAY, MAX_PART_BYTES};
 use crate::session::test_lock;
 
 fn lock(request_id: &str, paths: &[&str], mode: Mode) -> Arc<Lock> {
@@ -204,20 +208,20 @@ fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
 fn requests_without_a_place_are_sent_again_in_order_until_they_have_one() {
     let mut ledger = RequestTable::new("se_1");
     let (first, second) = (lock("z", &["x"], Mode::Write), lock("a", &["y"], Mode::Write));
-    ledger.unplaced(&first);
-    ledger.unplaced(&second);
+    ledger.unplaced(&first, None, None);
+    ledger.unplaced(&second, None, None);
     assert_eq!((ledger.first_unplaced(9), ledger.first_unplaced(1)), (vec!["z".into(), "a".into()], vec!["z".into()]));
     assert!(ledger.is_unplaced("z") && ledger.waiting("z").is_some() && ledger.has_or_awaits("z"));
     ledger.enqueued(&first, WaitId(4));
     assert!(!ledger.is_unplaced("z") && ledger.first_unplaced(9) == ["a"]);
     ledger.released_without_views("a");
     assert!(ledger.first_unplaced(9).is_empty() && !ledger.is_unplaced("a"));
-    ledger.unplaced(&second);
-    ledger.unplaced(&second);
+    ledger.unplaced(&second, None, None);
+    ledger.unplaced(&second, None, None);
     assert_eq!((ledger.first_unplaced(9), ledger.len()), (vec!["a".into()], 2), "each is in it once");
     ledger.granted_anew(&second, 5);
     assert!(ledger.first_unplaced(9).is_empty());
-    ledger.unplaced(&lock("b", &["y"], Mode::Write));
+    ledger.unplaced(&lock("b", &["y"], Mode::Write), None, None);
     ledger.clear();
     assert!(ledger.first_unplaced(9).is_empty() && ledger.len() == 0);
 }
@@ -283,7 +287,7 @@ fn a_report_has_what_is_held_by_each_request_and_no_release_that_is_under_way() 
 fn requests_that_wait_are_reported_in_order_with_their_places() {
     let mut ledger = RequestTable::new("se_1");
     assert!(!ledger.displace());
-    ledger.unplaced(&lock("last", &["x"], Mode::Write));
+    ledger.unplaced(&lock("last", &["x"], Mode::Write), None, None);
     ledger.enqueued(&lock("second", &["x"], Mode::Write), WaitId(20));
     ledger.enqueued(&lock("first", &["x"], Mode::Write), WaitId(10));
     ledger.enqueued(&lock("gone", &["x"], Mode::Write), WaitId(15));
@@ -296,6 +300,18 @@ fn requests_that_wait_are_reported_in_order_with_their_places() {
     ledger.enqueued(&lock("last", &["x"], Mode::Write), WaitId(5));
     ledger.displace();
     assert_eq!(reported(&ledger).1[0], waits("last", Some(5)));
+}
+
+#[test]
+fn what_is_kept_after_its_connection_is_not_charged_as_waiting() {
+    let (held, share) = (HeldCalls::default(), Share::of(Sharer::Account(AccountId(7))));
+    let mut ledger = RequestTable::new("se_1");
+    let counted = held.acquire(share, 100).unwrap();
+    ledger.unplaced(&lock("a", &["x"], Mode::Write), None, Some(counted));
+    assert_eq!(held.used(share.sharer)[0].1, 1);
+    ledger.forget_counts();
+    assert_eq!(held.used(share.sharer)[0].1, 0);
+    assert!(ledger.is_unplaced("a"));
 }
 
 #[test]
@@ -317,7 +333,7 @@ fn a_large_report_has_parts() {
         let path = format!("{long}{number}");
         ledger.granted_anew(&lock(&format!("r{number}"), &[&path], Mode::Write), number);
     }
-    ledger.unplaced(&lock("w", &["x"], Mode::Write));
+    ledger.unplaced(&lock("w", &["x"], Mode::Write), None, None);
     let parts = ledger.report(empty_report()).expect("they are not too many");
     let numbers: Vec<_> = parts.iter().map(|part| (part.part, part.parts, part.granted.len())).collect();
     assert_eq!(numbers, [(1, 3, 2), (2, 3, 2), (3, 3, 1)]);
@@ -329,6 +345,85 @@ fn a_large_report_has_parts() {
         ledger.granted_anew(&lock(&format!("h{number}"), &[&path], Mode::Write), number);
     }
     assert!(ledger.report(empty_report()).is_none());
+}
+
+#[test]
+fn a_session_is_refused_before_it_has_too_much_for_a_report_and_others_are_not() {
+    let mut ledger = RequestTable::new("se_1");
+    // Of requests of this size, the fewest bytes fit into a part.
+    let half = "p".repeat(MAX_PART_BYTES / 2);
+    let of_half = |number: u64| lock(&format!("r{number}"), &[&format!("{half}{number}")], Mode::Write);
+    let mut number = 0;
+    let refused = loop {
+        let next = of_half(number);
+        if let Err(refused) = ledger.check_bytes(&next) {
+            break refused;
+        }
+        ledger.granted_anew(&next, number);
+        number += 1;
+    };
+    assert_eq!(refused.limit().map(|limit| limit.name), Some("max_table_bytes_of_session"));
+    assert!(number > 40, "{number}");
+    assert_eq!(ledger.check_bytes(&of_half(0)), Ok(()), "it is a repeat");
+    let before = ledger.bytes();
+    ledger.granted_anew(&of_half(0), number);
+    assert_eq!(ledger.bytes(), before, "it counts once");
+    let under_way = (MAX_BYTES_UNDER_WAY / MAX_PART_BYTES * 2) as u64;
+    (number..number + under_way - 1).for_each(|more| ledger.granted_anew(&of_half(more), more));
+    assert!(ledger.report(empty_report()).is_some(), "also with what is under way");
+
+    assert_eq!(RequestTable::new("se_2").check_bytes(&of_half(number)), Ok(()), "that of another session");
+    for more in number - 1..number + under_way {
+        ledger.remove(&format!("r{more}"));
+    }
+    assert_eq!(ledger.check_bytes(&of_half(number)), Ok(()), "what is released makes room");
+    ledger.clear();
+    assert_eq!(ledger.bytes(), 0);
+}
+
+/// A request with metadata of so many bytes.
+fn with_metadata(request_id: &str, bytes: usize) -> Arc<Lock> {
+    let metadata = Metadata::from([("k".to_owned(), "m".repeat(bytes))]);
+    Arc::new(Lock { metadata, ..Lock::clone(&lock(request_id, &["x", "y"], Mode::Write)) })
+}
+
+#[test]
+fn a_repeat_with_larger_metadata_adds_nothing_to_what_is_granted() {
+    let mut ledger = RequestTable::new("se_1");
+    ledger.granted_anew(&with_metadata("a", 10), 5);
+    let before = ledger.bytes();
+    let larger = with_metadata("a", 10_000);
+    ledger.granted_anew(&larger, 5);
+    ledger.granted(&larger, 5, &[]);
+    assert_eq!(ledger.bytes(), before, "its leader keeps what it had, too");
+    ledger.mark_released("a");
+    ledger.granted_anew(&larger, 9);
+    assert!(ledger.bytes() > before + 10_000, "it is another request");
+    ledger.granted_anew(&with_metadata("b", 10), 10);
+    let with_other = ledger.bytes();
+    for path in ["x", "y"] {
+        assert!(ledger.remove_hold(&Path::flat(path), 10).is_some());
+    }
+    ledger.granted_anew(&with_metadata("b", 10_000), 12);
+    assert!(ledger.bytes() > with_other + 10_000, "what it had was lost");
+}
+
+#[test]
+fn a_repeat_of_what_waits_has_its_own_metadata_as_long_as_there_is_room() {
+    let mut ledger = RequestTable::new("se_1");
+    ledger.enqueued(&with_metadata("a", 10), WaitId(1));
+    ledger.enqueued(&with_metadata("a", 1_000), WaitId(1));
+    ledger.granted_anew(&with_metadata("b", MAX_SESSION_TABLE_BYTES as usize), 5);
+    let before = ledger.bytes();
+    ledger.enqueued(&with_metadata("a", 1_001), WaitId(2));
+    assert_eq!((ledger.bytes(), ledger.state("a")), (before, Some(RequestState::Waiting(WaitId(2)))));
+    let metadata = |ledger: &RequestTable| ledger.lock("a").map(|lock| lock.metadata["k"].len());
+    assert_eq!(metadata(&ledger), Some(1_000));
+    ledger.enqueued(&with_metadata("a", 900), WaitId(2));
+    assert_eq!(metadata(&ledger), Some(900), "it takes less");
+    assert_eq!(ledger.check_bytes(&with_metadata("a", 2_000)), Ok(()), "a repeat is not refused");
+    ledger.mark_released("a");
+    assert!(ledger.check_bytes(&with_metadata("a", 2_000)).is_err(), "it is another request");
 }
 
 #[test]

@@ -189,11 +189,14 @@ fn error_bytes(error: &ApiError) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_api::Timestamp;
     use holdfast_api::session_message::HeldPermits;
-    use holdfast_types::{Kind, Metadata, Path, Phase, Reason, ReportedPermits};
+    use holdfast_api::validate::MAX_BODY_BYTES;
+    use holdfast_api::{Resource, Timestamp};
+    use holdfast_types::{Kind, Limits, Metadata, Mode, Path, Phase, Reason, ReportedPermits};
 
     use super::*;
+    use crate::admission::{HeldCalls, Share, Sharer};
+    use crate::session::test_lock;
 
     fn of_client(payload: ClientPayload) -> usize {
         client_message_bytes(&ClientMessage { seq: 1, payload })
@@ -235,6 +238,17 @@ mod tests {
             of_client(ClientPayload::LockInfo(LockInfo { permits, pending, ..LockInfo::default() }))
         };
         assert_eq!(info(&long, &long, &long) - info("", "", ""), 30_000);
+    }
+
+    #[test]
+    fn the_largest_request_for_locks_fits_into_what_every_account_may_hold() {
+        let (paths, depth) = (Limits::CLAIMS_PER_REQUEST as usize, Limits::PATH_DEPTH as usize);
+        // Each segment takes two bytes besides its text in a message.
+        let text = "x".repeat(MAX_BODY_BYTES / (paths * depth) - 2);
+        let claim = |_| Resource { path: vec![text.clone(); depth], mode: Mode::Write };
+        let largest = Lock { resources: (0..paths).map(claim).collect(), ..test_lock::lock("a", &[], Mode::Write) };
+        let share = Share { max_held_calls: 1, ..Share::of(Sharer::Operator) };
+        assert!(HeldCalls::default().acquire(share, lock_bytes(&largest)).is_ok(), "{}", lock_bytes(&largest));
     }
 
     #[test]

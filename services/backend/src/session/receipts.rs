@@ -40,7 +40,7 @@ pub(super) struct ShownList {
     part: u32,
     /// Granted requests whose receipts are good.
     granted: Vec<ShownRequest>,
-    /// Places whose receipts are good, by request id.
+    /// Places whose receipts are good, by request id, until a leader answers the request.
     places: HashMap<String, WaitId>,
     /// Bytes of holds and granted requests.
     bytes: usize,
@@ -48,6 +48,23 @@ pub(super) struct ShownList {
     refused: Option<(String, InvalidReceipt)>,
     /// Until when the list has to be there, while a report is owed.
     pub(super) deadline: Option<Instant>,
+}
+
+impl ShownList {
+    /// Returns whether the client has shown a place of a request that no leader has answered since.
+    pub(super) fn has_place(&self, request_id: &str) -> bool {
+        self.places.contains_key(request_id)
+    }
+
+    /// Takes that place: from now on it is known with the request, or does not count any more.
+    pub(super) fn take_place(&mut self, request_id: &str) -> Option<WaitId> {
+        self.places.remove(request_id)
+    }
+
+    /// The client has given up all requests.
+    pub(super) fn forget_places(&mut self) {
+        self.places.clear();
+    }
 }
 
 impl SessionConnection<'_> {
@@ -207,13 +224,15 @@ impl SessionConnection<'_> {
         for message in std::mem::take(&mut self.pending) {
             match message {
                 Pending::Lock(lock)
-                    if self.may_be_unplaced(&lock, 0)
-                        && self.check_request_count(&lock.request_id).is_ok()
-                        && protocol::validate_claims(&lock, &limits).is_ok() =>
+                    if self.may_be_unplaced(&lock, 0) && protocol::validate_claims(&lock, &limits).is_ok() =>
                 {
-                    let ticket = self.shown.places.get(&lock.request_id).copied();
+                    let Ok(counted) = self.count_unplaced(&lock) else {
+                        others.push(Pending::Lock(lock));
+                        continue;
+                    };
+                    let ticket = self.shown.take_place(&lock.request_id);
                     self.count_pending(lock_bytes(&lock));
-                    self.requests.unplaced_with(&Arc::new(lock), ticket);
+                    self.requests.unplaced(&Arc::new(lock), ticket, counted);
                     self.has_unplaced = true;
                 }
                 message => others.push(message),

@@ -128,10 +128,12 @@ impl SessionConnection<'_> {
         match (job, answer) {
             (ClientCommand::Lock(lock), Response::Acquired { outcome, locks }) => {
                 let lock = Arc::clone(lock);
+                self.shown.take_place(&lock.request_id);
                 self.on_acquire_outcome(&lock, outcome, &locks, clock_ms, true).await
             }
             (ClientCommand::Lock(lock), Response::Granted { fencing_token }) => {
                 let lock = Arc::clone(lock);
+                self.shown.take_place(&lock.request_id);
                 self.on_granted(&lock, fencing_token).await
             }
             (ClientCommand::Requery(request_id), Response::Granted { fencing_token }) => {
@@ -298,6 +300,7 @@ impl SessionConnection<'_> {
     }
 
     async fn on_all_released(&mut self) -> Result<(), CloseReason> {
+        self.shown.forget_places();
         let mut released = self.requests.clear();
         released.extend(self.permits.clear());
         released.extend(self.arrivals.clear());
@@ -332,6 +335,7 @@ impl SessionConnection<'_> {
     pub(super) async fn on_command_failed(&mut self, job: &ClientCommand, error: ApiError) -> Result<(), CloseReason> {
         if let Some(request_id) = self.refused_request(job, &error) {
             let (request_id, why) = (request_id.to_owned(), RefusalCause::Fault(error));
+            self.shown.take_place(&request_id);
             return self.send(ServerMessage::Refused { request_id, why }).await;
         }
         let request_id = match job {

@@ -47,6 +47,7 @@ impl SessionConnection<'_> {
             self.owe_report();
             return Ok(());
         }
+        self.place_shown();
         let is_known = self.requests.knows_requests();
         let parts =
             if is_known { self.requests.report(self.session.empty_report(self.promised, self.seq)) } else { None };
@@ -55,7 +56,7 @@ impl SessionConnection<'_> {
             self.on_session_gone();
             return Ok(());
         };
-        self.report = Some(EpochReport::start(&self.session, parts));
+        self.report = Some(EpochReport::start(&self.session, parts, self.promised <= self.reported));
         Ok(())
     }
 
@@ -83,17 +84,23 @@ impl SessionConnection<'_> {
     }
 
     /// Keeps what is known of the session after the end of its connection, so that it can be reported.
-    pub(super) fn keep_ledger(self) {
+    pub(super) fn keep_ledger(mut self) {
         let is_open = !self.has_ended && !self.is_session_gone();
         if self.session.table_epoch.is_some() && is_open && self.is_complete && self.requests.knows_requests() {
-            let Self { session, requests, promised, report, .. } = self;
-            KeptLedger { session, requests, promised, report }.spawn();
+            let unanswered = self.in_flight.take().map(|in_flight| in_flight.commands).unwrap_or_default();
+            unanswered.into_iter().rev().for_each(|command| self.queue.push_front(command));
+            self.forget_given_up();
+            self.place_shown();
+            self.requests.forget_counts();
+            let Self { session, requests, promised, reported, report, .. } = self;
+            KeptLedger { session, requests, promised, reported, report }.spawn();
         }
     }
 
     /// The session is as alive as ever: it goes on at the leader that has its report.
     fn end_report(&mut self) {
-        self.report = None;
+        (self.report, self.reported) = (None, self.promised);
+        self.keep_alive.note_report(self.promised);
         for _ in 0..std::mem::take(&mut self.owed_keep_alives) {
             self.keep_alive.request();
         }

@@ -7,6 +7,10 @@ use std::sync::Arc;
 use holdfast_api::session_message::Lock;
 use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phase, ReportedHold, WaitId};
 
+use super::ledger::reported_bytes;
+use super::shown::asked_claims;
+use crate::admission::HeldCall;
+
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
@@ -26,15 +30,31 @@ pub(super) struct Request {
     pub(super) ticket: Option<WaitId>,
     /// Whether its release is under way, or has failed.
     pub(super) is_released: bool,
+    /// Roughly how many bytes it takes in a report.
+    pub(super) bytes: usize,
+    /// Counts it for its account while it waits and never had a place.
+    counted: Option<HeldCall>,
 }
 
 impl Request {
     fn new(lock: &Arc<Lock>, state: RequestState) -> Self {
-        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_released: false }
+        let bytes = reported_bytes(lock);
+        Self { lock: Arc::clone(lock), state, lost: Vec::new(), ticket: None, is_released: false, bytes, counted: None }
     }
 
     fn waits(&self) -> bool {
         matches!(self.state, RequestState::Waiting(_) | RequestState::Unplaced(_))
+    }
+
+    /// Returns whether it waits, or holds one of its claims.
+    fn has_or_awaits(&self) -> bool {
+        let is_held = |path: &[String]| !self.lost.iter().any(|lost| lost.0 == path);
+        self.waits() || self.lock.resources.iter().any(|claim| is_held(&claim.path))
+    }
+
+    /// Returns whether it has something that the client did not give up: then another one of its name repeats it.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.is_released && self.has_or_awaits()
     }
 
     /// Returns whether it claims the path and holds it.
@@ -71,6 +91,8 @@ pub(super) struct RequestTable {
     pub(super) unplaced: u64,
     /// Those that do, by number.
     pub(super) places: BTreeMap<u64, String>,
+    /// Roughly how many bytes all requests take in a report.
+    pub(super) bytes: usize,
 }
 
 impl RequestTable {
@@ -81,6 +103,7 @@ impl RequestTable {
             holds: BTreeMap::new(),
             unplaced: 0,
             places: BTreeMap::new(),
+            bytes: 0,
         }
     }
 
@@ -109,10 +132,7 @@ impl RequestTable {
 
     /// Returns whether a request waits, or holds one of its claims.
     pub(super) fn has_or_awaits(&self, request_id: &str) -> bool {
-        self.requests.get(request_id).is_some_and(|request| {
-            let is_held = |path: &[String]| !request.lost.iter().any(|lost| lost.0 == path);
-            request.waits() || request.lock.resources.iter().any(|claim| is_held(&claim.path))
-        })
+        self.requests.get(request_id).is_some_and(Request::has_or_awaits)
     }
 
     /// Returns a waiting request, to query its state again.
@@ -157,10 +177,19 @@ impl RequestTable {
         self.insert_hold(held.path.0, held.fencing_token, hold);
     }
 
-    /// Records that a request waits behind all such ones without a place at its leader.
-    pub(super) fn unplaced(&mut self, lock: &Arc<Lock>) {
+    /// Records that a request waits behind all such ones without a place at its leader, and which one it had at an
+    /// earlier one. Its account is charged for it as long as it does.
+    pub(super) fn unplaced(&mut self, lock: &Arc<Lock>, ticket: Option<WaitId>, counted: Option<HeldCall>) {
         self.unplaced += 1;
         self.put(lock, RequestState::Unplaced(self.unplaced));
+        if let Some(request) = self.requests.get_mut(&lock.request_id) {
+            (request.ticket, request.counted) = (ticket, counted);
+        }
+    }
+
+    /// Charges no account for requests without a place any more: from now on they count as kept.
+    pub(super) fn forget_counts(&mut self) {
+        self.requests.values_mut().for_each(|request| request.counted = None);
     }
 
     pub(super) fn is_unplaced(&self, request_id: &str) -> bool {
@@ -295,30 +324,48 @@ impl RequestTable {
     pub(super) fn clear(&mut self) -> Vec<String> {
         self.holds.clear();
         self.places.clear();
+        self.bytes = 0;
         let mut request_ids: Vec<String> = std::mem::take(&mut self.requests).into_keys().collect();
         request_ids.sort_unstable();
         request_ids
     }
 
-    /// Adds a request in this state, or replaces the one of its name.
+    /// Adds a request in this state, or replaces the one of its name. A repeat does not add to what is reported beyond
+    /// the limit.
     pub(super) fn put(&mut self, lock: &Arc<Lock>, state: RequestState) {
+        let lock = &self.repeated(lock, state).unwrap_or_else(|| Arc::clone(lock));
         let request = Request::new(lock, state);
+        self.bytes += request.bytes;
         let replaced = self.requests.insert(lock.request_id.clone(), request);
-        self.forget_place(replaced.as_ref());
+        self.forget(replaced.as_ref());
         if let RequestState::Unplaced(number) = state {
             self.places.insert(number, lock.request_id.clone());
         }
     }
 
+    /// Returns the request that this one repeats, if it counts as it was. As at the leader, nothing changes about what
+    /// is granted; and what waits has the metadata of the newest call, unless there is no room for it.
+    fn repeated(&self, lock: &Arc<Lock>, state: RequestState) -> Option<Arc<Lock>> {
+        let is_repeatable = |known: &&Request| known.is_kept() && !Arc::ptr_eq(&known.lock, lock);
+        let known = self.requests.get(&lock.request_id).filter(is_repeatable)?;
+        let asks_the_same =
+            known.lock.holder == lock.holder && asked_claims(&known.lock.resources) == asked_claims(&lock.resources);
+        let more = reported_bytes(lock).saturating_sub(known.bytes);
+        let is_renewed = state != RequestState::Granted && self.has_room(more);
+        (asks_the_same && !is_renewed).then(|| Arc::clone(&known.lock))
+    }
+
     fn take(&mut self, request_id: &str) -> Option<Request> {
         let removed = self.requests.remove(request_id);
-        self.forget_place(removed.as_ref());
+        self.forget(removed.as_ref());
         removed
     }
 
-    fn forget_place(&mut self, gone: Option<&Request>) {
-        if let Some(Request { state: RequestState::Unplaced(number), .. }) = gone {
-            self.places.remove(number);
+    fn forget(&mut self, gone: Option<&Request>) {
+        let Some(gone) = gone else { return };
+        self.bytes -= gone.bytes;
+        if let RequestState::Unplaced(number) = gone.state {
+            self.places.remove(&number);
         }
     }
 

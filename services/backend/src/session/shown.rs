@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use holdfast_api::Resource;
 use holdfast_api::session_message::{GrantedLock, Lock};
-use holdfast_types::{FencingToken, Metadata, Mode, Path, WaitId};
+use holdfast_types::{FencingToken, Metadata, Mode, Path};
 
 use super::request_table::{RequestState, RequestTable};
 
@@ -96,14 +96,6 @@ impl RequestTable {
         let holds = self.holds.iter().flat_map(|(path, holds)| holds.iter().map(move |it| (path, it)));
         let unknown = holds.filter(|(_, (_, hold))| hold.is_listed || hold.holder.is_none());
         unknown.map(|(path, (token, _))| (path.clone(), *token)).collect()
-    }
-
-    /// Records that a request waits without a place at its leader, and which one it had at an earlier one.
-    pub(super) fn unplaced_with(&mut self, lock: &Arc<Lock>, ticket: Option<WaitId>) {
-        self.unplaced(lock);
-        if let Some(request) = self.requests.get_mut(&lock.request_id) {
-            request.ticket = ticket;
-        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use holdfast_mutations::{Mutation, is_enabled};
+
 use super::charge;
 use super::hold::Hold;
 use super::namespace::Namespace;
@@ -89,6 +91,9 @@ impl NamespaceTxn<'_> {
 
     /// Tells each session once which of its holds are asked for.
     fn tell_asked(&mut self, record: &AskRecord, asked: &[(NodeId, OwnerId)]) {
+        if is_enabled(Mutation::AskUntold) {
+            return;
+        }
         let mut by_session: BTreeMap<SessionNumber, (Arc<str>, Vec<AskedHold>)> = BTreeMap::new();
         for (node, owner) in asked {
             let Some(session) = self.ns.owners.name(*owner).session() else { continue };

@@ -1,7 +1,7 @@
 //! Namespaces whose lock table is not in the log: what their log state refuses, and by which field it says so.
 
 use super::namespace::Namespace;
-use crate::{CommandError, Durability, Owner};
+use crate::{AskRelease, CommandError, Durability, Kind, Owner};
 
 /// What such a namespace does not have, or not by the log: the field that asks for it, and the reason.
 pub(super) mod absent {
@@ -17,9 +17,9 @@ pub(super) mod absent {
         "keeps_table: must be true, on a connection, since the durability of the namespace is SESSION";
     /// A lock that is forced open by the log, which does not have its holds.
     pub(in crate::locks) const FORCED_END: &str = "path: its lock is in the memory of its shard's leader";
-    /// Holders that are asked for a lock.
-    pub(in crate::locks) const ASK: &str =
-        "path: nobody can be asked for it yet in a namespace whose durability is SESSION";
+    /// A hold that ends by force some time after its owner was asked for it.
+    pub(in crate::locks) const FORCED_ASK: &str =
+        "force: must be false in a namespace whose durability is SESSION; delete the lock to end its holds";
     /// Semaphores and pools.
     pub(in crate::locks) const PERMITS: &str =
         "namespace: has no semaphores and no pools, since its durability is SESSION";
@@ -35,6 +35,15 @@ pub(super) fn refusal_of(owner: &Owner) -> &'static str {
     match owner {
         Owner::Process(_) => absent::PROCESS,
         Owner::Session { .. } => absent::SINGLE_CALL,
+    }
+}
+
+/// Returns why the log does not ask for the release of locks.
+pub(super) fn refusal_of_ask(ask: &AskRelease) -> &'static str {
+    match (ask.kind, ask.force) {
+        (Kind::Lock, true) => absent::FORCED_ASK,
+        (Kind::Lock, false) => absent::ELSEWHERE,
+        _ => absent::PERMITS,
     }
 }
 

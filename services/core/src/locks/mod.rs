@@ -25,6 +25,7 @@ mod conflict;
 mod deadlock;
 mod delete;
 mod deliver;
+mod detached;
 mod durability;
 mod effects;
 mod end;
@@ -80,6 +81,7 @@ mod soft_table;
 mod sweep;
 mod table_commands;
 mod table_log;
+mod takeover;
 mod tangle;
 mod target;
 mod tree;
@@ -99,7 +101,7 @@ use crate::{
     AccountId, CancelAttempts, CommandError, EntryContext, Incarnation, LocksCommand, NamespaceRef, Response, Revision,
     Rules, SessionNumber, TableEpoch, UsageTotals,
 };
-use durability::{absent, refusal_of};
+use durability::{absent, refusal_of, refusal_of_ask};
 use effects::EffectBuffer;
 use expire::FirstDue;
 use jobs::JobQueue;
@@ -117,7 +119,7 @@ pub use capacity::Charge;
 pub(crate) use charge::{ASKED, metadata as metadata_charge, of_asks as asked_charge};
 pub(crate) use metadata::EncodedMetadata;
 pub use purge::Purged;
-pub(crate) use queries::ExaminedEvents;
+pub(crate) use queries::BegunQuery;
 pub(crate) use reply_size::{reason_only, within_reply};
 pub(crate) use snapshot::FrozenLocks;
 pub(crate) use snapshot_items::delay_snapshot;
@@ -319,7 +321,9 @@ impl LocksState {
             LocksCommand::ReportPermits(report) => {
                 self.txn(&report.namespace, context, absent::PERMITS)?.report_permits(report)?
             }
-            LocksCommand::AskRelease(ask) => self.txn(&ask.namespace, context, absent::ASK)?.ask_release(ask)?,
+            LocksCommand::AskRelease(ask) => {
+                self.txn(&ask.namespace, context, refusal_of_ask(ask))?.ask_release(ask)?
+            }
             LocksCommand::Barrier(command) => {
                 self.txn(command.namespace(), context, absent::BARRIERS)?.barrier_command(command)?
             }

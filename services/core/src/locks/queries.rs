@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use super::LocksState;
 use super::acquire::distinct_claims;
+use super::detached::{DetachedLock, DetachedLocks};
 use super::durability::absent;
 use super::history::{EventPage, HistoryRange};
 use super::namespace::Namespace;
@@ -11,11 +12,30 @@ use super::queue::QueuePosition;
 use super::reply_size::{ByteBudget, MAX_READERS_IN_GET, truncated};
 use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
+use crate::page::{PageBudget, VISITS_PER_PAGE};
 use crate::{
     Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, KeepAliveOutcome, Kinds, NamespaceRef, Owner,
     Path, Query, ReportedHold, ReportedPermits, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord,
-    WaitId, WaitRecord, page,
+    WaitId, WaitRecord, codec, page,
 };
+
+/// What a query has taken from the state. Its response is made when the state is no longer needed.
+#[derive(Debug)]
+pub(crate) enum BegunQuery {
+    Events(ExaminedEvents),
+    Lock(Box<DetachedLock>),
+    Locks(DetachedLocks),
+}
+
+impl BegunQuery {
+    pub(crate) fn response(self) -> Response {
+        match self {
+            Self::Events(events) => events.response(),
+            Self::Lock(lock) => Response::Lock(lock.view(&mut ByteBudget::for_get())),
+            Self::Locks(locks) => locks.response(),
+        }
+    }
+}
 
 /// The events that a query examines.
 #[derive(Debug)]
@@ -27,23 +47,39 @@ pub(crate) struct ExaminedEvents {
 }
 
 impl ExaminedEvents {
-    pub(crate) fn response(&self) -> Response {
+    fn response(&self) -> Response {
         let EventPage { events, next_revision, more } = self.range.page(&self.prefix, self.kinds, self.limit);
         Response::Events { events, next_revision, more }
     }
 }
 
 impl LocksState {
-    /// Returns `None` for queries of other applications, and for events: see [`Self::events`].
+    /// Begins a query whose response takes long to make; `None` for any other.
+    pub(crate) fn begin_query(&self, query: &Query) -> Option<Result<BegunQuery, CommandError>> {
+        let revision = self.common.revision;
+        Some(match query {
+            Query::Events { namespace, from_revision, prefix, kinds, limit } => {
+                let range = self.find(namespace).and_then(|open| open.history.range(*from_revision, revision));
+                let (prefix, kinds, limit) = (prefix.clone(), *kinds, *limit);
+                range.map(|range| BegunQuery::Events(ExaminedEvents { range, prefix, kinds, limit }))
+            }
+            Query::Lock { namespace, path } => self
+                .find_table(namespace, absent::ELSEWHERE)
+                .map(|open| BegunQuery::Lock(Box::new(open.detached(path, MAX_READERS_IN_GET, revision)))),
+            Query::Locks { namespace, prefix, after, limit } => self
+                .find_table(namespace, absent::ELSEWHERE)
+                .map(|open| BegunQuery::Locks(open.page_of_locks(prefix, after.as_ref(), *limit, revision))),
+            _ => return None,
+        })
+    }
+
+    /// Returns `None` for queries of other applications.
     pub(crate) fn query(&self, query: &Query) -> Option<Result<Response, CommandError>> {
         let revision = self.common.revision;
         Some(match query {
-            Query::Lock { namespace, path } => self
-                .find_table(namespace, absent::ELSEWHERE)
-                .map(|open| Response::Lock(open.view(path, MAX_READERS_IN_GET, &mut ByteBudget::for_get(), revision))),
-            Query::Locks { namespace, prefix, after, limit } => self
-                .find_table(namespace, absent::ELSEWHERE)
-                .map(|open| open.page_of_locks(prefix, after.as_ref(), *limit, revision)),
+            Query::Lock { .. } | Query::Locks { .. } | Query::Events { .. } => {
+                self.begin_query(query)?.map(BegunQuery::response)
+            }
             Query::Check { namespace, path, fencing_token } => {
                 self.find_table(namespace, absent::ELSEWHERE).map(|open| open.check(path, *fencing_token, revision))
             }
@@ -153,13 +189,6 @@ impl LocksState {
         Ok(Response::PermitsReconciled { lost: lost.cloned().collect(), asked })
     }
 
-    /// Returns the events that a query examines; `None` for any other query.
-    pub(crate) fn events(&self, query: &Query) -> Option<Result<ExaminedEvents, CommandError>> {
-        let Query::Events { namespace, from_revision, prefix, kinds, limit } = query else { return None };
-        let range = self.find(namespace).and_then(|open| open.history.range(*from_revision, self.common.revision));
-        Some(range.map(|range| ExaminedEvents { range, prefix: prefix.clone(), kinds: *kinds, limit: *limit }))
-    }
-
     /// Returns all sessions, for a new leader that starts to track their keep-alives. Those of namespaces that are set
     /// aside rest.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionRecord> {
@@ -248,8 +277,19 @@ impl Namespace {
     }
 
     fn page_of_waits(&self, after: Option<WaitId>, limit: u32) -> Response {
-        let (waits, more) = page::collect(self.in_order_of_arrival(after), limit, |position| self.wait_view(position));
-        Response::Waits { waits, more }
+        let (mut budget, mut visits, mut waits) = (PageBudget::of(limit), 0, Vec::new());
+        for position in self.in_order_of_arrival(after) {
+            if budget.is_full() || visits >= VISITS_PER_PAGE {
+                return Response::Waits { waits, more: true };
+            }
+            let wait = self.wait_view(position);
+            if !budget.try_take(codec::size(&wait)) {
+                return Response::Waits { waits, more: true };
+            }
+            visits += 1 + wait.claims.len();
+            waits.push(wait);
+        }
+        Response::Waits { waits, more: false }
     }
 
     /// Returns the waiting requests in order of arrival. Upgrades are at the head of the queue.
@@ -267,14 +307,21 @@ impl Namespace {
         })
     }
 
-    /// Returns a page of held paths at or below the prefix, in path order.
-    fn page_of_locks(&self, prefix: &Path, after: Option<&Path>, limit: u32, revision: Revision) -> Response {
+    /// Takes a page of held paths at or below the prefix, in path order.
+    fn page_of_locks(&self, prefix: &Path, after: Option<&Path>, limit: u32, revision: Revision) -> DetachedLocks {
         let after = after.filter(|after| prefix.is_prefix_of(after) && *after >= prefix);
-        let is_held = |node: &NodeId| !self.tree.get(*node).holds.is_empty();
-        let view = |node: NodeId| self.bounded_view(&self.tree.path_of(node), revision);
+        let max_readers = self.bounds.max_readers_in_reply;
         // Paths that are only waited for are visited too.
-        let (locks, last) = page::collect_shown(self.paths_under(prefix, after), limit, is_held, view);
-        Response::Locks { locks, next: last.map(|node| self.tree.path_of(node)) }
+        let take = |node: NodeId| {
+            if self.tree.get(node).holds.is_empty() {
+                return (None, 1);
+            }
+            let lock = self.detached(&self.tree.path_of(node), max_readers, revision);
+            let visits = lock.visits();
+            (Some(lock), visits)
+        };
+        let (locks, last) = page::gather_shown(self.paths_under(prefix, after), limit, take);
+        DetachedLocks { locks, next: last.map(|node| self.tree.path_of(node)), limit }
     }
 
     /// Returns the paths at or below the prefix after `after`, in order. Skips subtrees whose root shows that they

@@ -41,6 +41,11 @@ impl ByteBudget {
         Self(MAX_REPLY_BYTES)
     }
 
+    /// Returns the budget of the holders in a response with one lock.
+    pub(super) fn for_reply() -> Self {
+        Self(MAX_REPLY_BYTES - REST_BYTES)
+    }
+
     /// Takes the encoded size of an item from the budget. Returns whether it fits.
     pub(super) fn try_take(&mut self, shown: &impl Serialize) -> bool {
         let left = self.0.checked_sub(codec::size(shown));

@@ -7,13 +7,16 @@
 //!
 //! It is pure: every call gets the log state of the same moment, and knows of no leader, caller or wait.
 
+mod ask;
 mod ends;
 mod enter;
+mod entering;
 mod force;
 mod garbage;
 mod memory;
 mod mirror;
 mod rebuild;
+mod reported;
 mod reports;
 mod request;
 mod reset;
@@ -26,7 +29,7 @@ use holdfast_mutations::{Mutation, is_enabled};
 use super::namespace::Namespace;
 use super::sessions::Session;
 use super::{LocksState, NamespaceKey};
-use crate::shard::ShardState;
+use crate::shard::{PendingReply, ShardState};
 use crate::{
     BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, Forfeit, JobState, LocksCommand, NamespaceRef,
     Query, Reply, Reset, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableCommand,
@@ -41,6 +44,15 @@ pub use garbage::TableGarbage;
 const RESERVE: u64 = BLOCK_REVISIONS / 4;
 /// Effects of a namespace that is gone that one step takes over.
 const MAX_STEP_EFFECTS: usize = 1_024;
+
+/// What one call has done so far, which is a command or a list of them.
+#[derive(Debug, Default)]
+struct CallProgress {
+    /// What the reply awaits.
+    awaits: Option<Revision>,
+    /// Whether it went on with a rebuild. It does so for one slice; what is left is for later steps.
+    has_rebuilt: bool,
+}
 
 /// The tables of one epoch.
 #[derive(Debug)]
@@ -64,6 +76,10 @@ pub struct SoftTable {
     was_behind: bool,
     /// The namespaces that were there when the epoch began.
     rebuilds: BTreeMap<NamespaceKey, Rebuild>,
+    /// Those of them in which later steps go on to enter what was reported.
+    entering: BTreeSet<NamespaceKey>,
+    /// The one for which the last step had no room.
+    last_entered: Option<NamespaceKey>,
     /// The sessions of before whose reports are whole, and that have not ended.
     reported: BTreeSet<SessionNumber>,
     /// Claims that were not entered, since this was last taken.
@@ -94,6 +110,8 @@ impl SoftTable {
             freed: BTreeSet::new(),
             was_behind: false,
             rebuilds: Self::rebuilds_of(log),
+            entering: BTreeSet::new(),
+            last_entered: None,
             reported: BTreeSet::new(),
             conflicts: 0,
             completed: false,
@@ -125,6 +143,7 @@ impl SoftTable {
         let Some(log) = log.locks() else { return false };
         match command {
             LocksCommand::Table(TableCommand::Report(_)) => true,
+            LocksCommand::AskRelease(ask) => ask::is_for_table(log, ask),
             LocksCommand::Batch(commands) => {
                 !commands.is_empty() && commands.iter().all(|command| log.table_session(command).is_ok())
             }
@@ -137,6 +156,7 @@ impl SoftTable {
         match command {
             LocksCommand::Table(TableCommand::Report(report)) => Some(report.namespace.clone()),
             LocksCommand::Table(TableCommand::OpenSession(command)) => Some(command.open.namespace.clone()),
+            LocksCommand::AskRelease(ask) => Some(ask.namespace.clone()),
             LocksCommand::Batch(commands) => commands.first().and_then(|command| Self::table_of(log, command)),
             command => {
                 let (namespace, ..) = log.locks()?.table_session(command).ok()?;
@@ -161,11 +181,17 @@ impl SoftTable {
         let commands =
             if let LocksCommand::Batch(commands) = command { commands } else { std::slice::from_ref(command) };
         let is_first = |command: &&LocksCommand| needs_complete(command);
-        let found = commands.iter().find(is_first).and_then(|command| log.table_session(command).ok());
         let is_decided = |namespace: &Namespace, session: &Session| {
             self.is_unreported(namespace, session.facts.number) || self.can_be_complete(namespace)
         };
-        let is_decided = found.is_none_or(|(namespace, _, session)| is_decided(namespace, session));
+        let is_decided = match commands.iter().find(is_first) {
+            None => true,
+            Some(LocksCommand::AskRelease(ask)) => self.can_ask(log, ask),
+            Some(command) => {
+                let found = log.table_session(command).ok();
+                found.is_none_or(|(namespace, _, session)| is_decided(namespace, session))
+            }
+        };
         is_decided && self.has_revisions() && !self.is_behind()
     }
 
@@ -189,16 +215,16 @@ impl SoftTable {
     /// Applies a command of a connected session, or a list of them. The reply awaits what it began and what later steps
     /// continue, see [`Self::job_state`].
     pub fn apply(&mut self, log: &ShardState, context: &EntryContext, command: &LocksCommand) -> Reply {
-        let mut awaits = None;
+        let mut call = CallProgress::default();
         let outcome = match (log.locks(), command) {
             (None, _) => Err(CommandError::Malformed("only a locks shard has lock tables".to_owned())),
             (Some(log), LocksCommand::Batch(commands)) => {
-                let outcomes = commands.iter().map(|command| self.apply_one(log, context, command, &mut awaits));
+                let outcomes = commands.iter().map(|command| self.apply_one(log, context, command, &mut call));
                 Ok(Response::Batch(outcomes.collect()))
             }
-            (Some(log), command) => self.apply_one(log, context, command, &mut awaits),
+            (Some(log), command) => self.apply_one(log, context, command, &mut call),
         };
-        Reply { outcome, clock_ms: self.core.common.clock_ms, awaits }
+        Reply { outcome, clock_ms: self.core.common.clock_ms, awaits: call.awaits }
     }
 
     /// Returns how much of what replies await is done so far.
@@ -216,11 +242,14 @@ impl SoftTable {
         log: &LocksState,
         context: &EntryContext,
         command: &LocksCommand,
-        awaits: &mut Option<Revision>,
+        call: &mut CallProgress,
     ) -> Result<Response, CommandError> {
         self.check_epoch(log)?;
         if let LocksCommand::Table(TableCommand::Report(report)) = command {
             return self.take_report(log, context, report);
+        }
+        if let LocksCommand::AskRelease(ask) = command {
+            return self.ask_release(log, context, ask);
         }
         let (namespace, session_id, session) = log.table_session(command)?;
         let number = session.facts.number;
@@ -230,7 +259,9 @@ impl SoftTable {
         let command = table_command(command, namespace.table_log.transition_ms(number).unwrap_or_default())?;
         self.hear_of_ends(log);
         self.settle(context);
-        self.rebuild(context, namespace);
+        if !std::mem::replace(&mut call.has_rebuilt, true) || self.can_be_complete(namespace) {
+            self.rebuild(context, namespace);
+        }
         if needs_complete(&command) {
             self.check_complete(namespace)?;
         }
@@ -245,7 +276,7 @@ impl SoftTable {
         self.collect_effects();
         let (response, began) = answer?;
         // Within one session, what began last finishes last.
-        *awaits = (*awaits).max(began);
+        call.awaits = call.awaits.max(began);
         Ok(response)
     }
 
@@ -271,34 +302,45 @@ impl SoftTable {
 
     /// Answers a query about the lock tables. `None` if it is about something else.
     pub fn query(&self, log: &ShardState, running_clock_ms: u64, query: &Query) -> Option<Reply> {
+        self.begin_query(log, running_clock_ms, query).map(PendingReply::finish)
+    }
+
+    /// As [`Self::query`]: the part that needs the state.
+    pub fn begin_query(&self, log: &ShardState, running_clock_ms: u64, query: &Query) -> Option<PendingReply> {
         let log = log.locks()?;
         let namespace = log.find(query.lock_table()?).ok()?;
         if namespace.durability == Durability::Full {
             return None;
         }
+        let clock_ms = running_clock_ms.max(self.core.common.clock_ms);
         let checked = self.check_epoch(log).and_then(|()| self.check_complete(namespace));
         let outcome = match (checked, self.core.slot_of(&namespace.id)) {
             (Err(rejected), _) => Err(rejected),
             // Nothing was ever asked for in it.
             (Ok(()), None) => LocksState::new(self.core.common.clone()).query_empty(namespace, query)?,
-            (Ok(()), Some(_)) => self.core.query(query)?,
+            (Ok(()), Some(_)) => match self.core.begin_query(query) {
+                Some(Ok(begun)) => return Some(PendingReply::of_locks(clock_ms, begun)),
+                Some(Err(rejected)) => Err(rejected),
+                None => self.core.query(query)?,
+            },
         };
-        Some(Reply { outcome, clock_ms: running_clock_ms.max(self.core.common.clock_ms), awaits: None })
+        Some(Reply { outcome, clock_ms, awaits: None }.into())
     }
 
-    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so are
-    /// the events that can be read.
+    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so
+    /// are the events that can be read.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work, also what had
-    /// to wait for revisions and has them now.
+    /// Returns the shard clock of the next deadline; that of the last step while there is unfinished work, also what
+    /// had to wait for revisions and has them now.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         if !self.has_revisions() {
             return None;
         }
-        if self.is_behind() { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
+        let goes_on = self.is_behind() || !self.entering.is_empty();
+        if goes_on { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
     }
 
     /// Returns what is held and awaited in a namespace, and its sessions in the log. `None` if the log has its table.
@@ -397,7 +439,7 @@ impl SoftTable {
         namespace.table_log.is_earlier(number) && !self.has_reported(number)
     }
 
-    /// Returns whether everything that was held before the epoch is there, entered or not.
+    /// Returns whether everything that was held before the epoch is there, and entered as far as there is something.
     fn can_be_complete(&self, namespace: &Namespace) -> bool {
         match self.rebuilds.get(&NamespaceKey::of(&namespace.id)) {
             _ if is_enabled(Mutation::SoftIncomplete) => true,
@@ -435,10 +477,11 @@ fn asks(command: &LocksCommand) -> bool {
     matches!(command, LocksCommand::Session(command) if command.as_acquire().is_some())
 }
 
-/// Returns whether a command asks for locks, or compares what its session has with the list of its client: who releases
-/// some needs no complete table.
+/// Returns whether a command asks for locks or for their release, or compares what its session has with the list of its
+/// client: who releases some needs no complete table.
 fn needs_complete(command: &LocksCommand) -> bool {
-    asks(command) || matches!(command, LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_))
+    use LocksCommand::{AskRelease, LockInfo, LockInfoPart};
+    asks(command) || matches!(command, LockInfo(_) | LockInfoPart(_) | AskRelease(_))
 }
 
 fn busy(why: &str) -> CommandError {

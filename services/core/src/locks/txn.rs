@@ -67,6 +67,19 @@ impl Budget {
         self.ends -= taken.len();
         taken
     }
+
+    /// Returns whether there is room for one more end, and takes that. What costs nothing else counts, too. The first
+    /// call in a slice returns true, so call it only if there is something to end or to enter.
+    pub(super) fn takes_end(&mut self) -> bool {
+        let has_room = self.has_room();
+        self.ends = self.ends.saturating_sub(1);
+        has_room
+    }
+
+    /// Returns whether there is room for one more end.
+    pub(super) fn has_room(&self) -> bool {
+        self.ends > 0 && self.grants > 0 && self.visits > 0
+    }
 }
 
 impl NamespaceTxn<'_> {

@@ -1,43 +1,23 @@
 //! Views of locks, holders, waiting requests and sessions.
 
+use super::detached::filled;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::queue::QueuePosition;
 use super::reply_size::ByteBudget;
 use super::tree::NodeId;
-use crate::ask::Asks;
-use crate::{Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, Revision, WaitView};
+use crate::{Blocker, Claim, HolderView, LockView, Mode, Path, Phase, Revision, WaitView};
 
 impl Namespace {
     /// Returns the view of a lock with at most `max_readers` readers, as far as they fit. `revision` is the shard's.
     pub(super) fn view(&self, path: &Path, max_readers: usize, left: &mut ByteBudget, revision: Revision) -> LockView {
-        let mut view = LockView::unlocked(path, revision);
-        let Some(node) = self.tree.find(path) else { return view };
-        view.waiting = self.tree.queue(node).map_or(0, |queue| queue.own.len() as u64);
-        let lock = self.tree.get(node);
-        let holds = lock.holds.as_slice();
-        let Some(first) = holds.first() else { return view };
-        view.locked_at_ms = Some(first.locked_at_ms);
-        view.holders_total = holds.len() as u64;
-        view.revision = lock.revision;
-        if first.mode == Mode::Write {
-            view.state = LockState::WriteLocked;
-            let mut writer = self.holder_view(node, first);
-            if !left.try_take(&writer) {
-                (writer.metadata, writer.release_requested) = (Metadata::default(), None);
-            }
-            view.write_lock_holder = Some(writer);
-        } else {
-            view.state = LockState::ReadLocked;
-            let readers = holds.iter().take(max_readers).map(|hold| self.holder_view(node, hold));
-            view.read_lock_holders = readers.take_while(|reader| left.try_take(reader)).collect();
-        }
-        view
+        let (view, holders) = self.unfilled_view(path, max_readers, revision);
+        filled(view, holders, left)
     }
 
-    /// Returns the view of a lock with as many readers as most responses contain.
+    /// Returns the view of a lock with as many readers as most responses contain, as far as they fit.
     pub(super) fn bounded_view(&self, path: &Path, revision: Revision) -> LockView {
-        self.view(path, self.bounds.max_readers_in_reply, &mut ByteBudget::unlimited(), revision)
+        self.view(path, self.bounds.max_readers_in_reply, &mut ByteBudget::for_reply(), revision)
     }
 
     /// Returns the holder of a path: the writer, or the first reader.
@@ -47,21 +27,7 @@ impl Namespace {
     }
 
     pub(super) fn holder_view(&self, node: NodeId, hold: &Hold) -> HolderView {
-        let owner = self.owners.name(hold.owner);
-        let rare = hold.extras.as_deref();
-        let (phase, deadline_ms) = self.phase_of(node, hold);
-        HolderView {
-            owner: owner.to_owner(),
-            process_id: owner.process_id().to_owned(),
-            mode: hold.mode,
-            fencing_token: hold.token,
-            locked_at_ms: hold.locked_at_ms,
-            deadline_ms,
-            requested_expires_at_ns: rare.and_then(|rare| rare.requested_expires_at_ns),
-            phase,
-            metadata: rare.map(|rare| rare.metadata.get()).unwrap_or_default(),
-            release_requested: hold.asks().and_then(Asks::view).map(Box::new),
-        }
+        self.holder_ref(node, hold).view()
     }
 
     /// Returns a waiting request that blocks a claim, with its first conflicting claim.

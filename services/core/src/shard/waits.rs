@@ -2,9 +2,27 @@
 
 use super::ShardState;
 use crate::locks::LocksState;
-use crate::{Acquire, AcquirePermits, AwaitCondition, AwaitRecord, PermitWaitRecord, WaitId, WaitRecord};
+use crate::{
+    AccountId, Acquire, AcquirePermits, AdoptedWait, AwaitCondition, AwaitRecord, Incarnation, PermitWaitRecord,
+    SessionNumber, WaitId, WaitRecord,
+};
 
 impl ShardState {
+    /// Returns the sessions of a locks shard after one, in order of opening, each with its account and its time to live
+    /// in milliseconds, for a new leader that starts to track their keep-alives.
+    pub fn session_times(&self, after: Option<SessionNumber>) -> impl Iterator<Item = (SessionNumber, AccountId, u64)> {
+        self.locks().into_iter().flat_map(move |core| core.session_times(after))
+    }
+
+    /// Returns the namespaces of a locks shard after one, and the waits in each that may have callers, for a new leader
+    /// that expects gateways to reattach to them.
+    pub fn adopted_waits(
+        &self,
+        after: Option<(AccountId, Incarnation)>,
+    ) -> impl Iterator<Item = ((AccountId, Incarnation), Vec<AdoptedWait>)> {
+        self.locks().into_iter().flat_map(move |core| core.adopted_waits(after))
+    }
+
     /// Returns all waiting requests of a locks shard, for a new leader that expects gateways to reattach to them.
     pub fn waits(&self) -> impl Iterator<Item = WaitRecord> {
         self.locks().into_iter().flat_map(LocksState::waits)

@@ -9,6 +9,7 @@ use holdfast_core::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::asks::polite;
 use crate::durability::soft;
 use crate::golden::resumed_session;
 use crate::golden_replies::namespace;
@@ -171,11 +172,26 @@ fn commands_that_may_be_for_a_soft_table_are_known_by_their_first_bytes() {
         (LocksCommand::LockInfoPart(info), true),
         (LocksCommand::Session(command), true),
         (LocksCommand::Table(open), true),
+        (LocksCommand::AskRelease(polite("l", 1)), true),
         (LocksCommand::Batch(vec![LocksCommand::Release(release)]), true),
         (LocksCommand::Acquire(lock_request("p", Mode::Write)), false),
         (LocksCommand::Delete { namespace, path: Path::flat("l") }, false),
     ] {
         let encoded = codec::encode(&Command::Locks(command.clone()));
         assert_eq!(LocksCommand::may_be_for_table(&encoded), may_be, "{command:?}");
+        assert!(!LocksCommand::is_table_report(&encoded), "{command:?}");
     }
+    let report = TableReport {
+        namespace: soft(),
+        session: 1,
+        connection_epoch: 1,
+        seq: 1,
+        table_epoch: 1,
+        part: 1,
+        parts: 1,
+        granted: Vec::new(),
+        pending: Vec::new(),
+    };
+    let encoded = codec::encode(&Command::Locks(LocksCommand::Table(TableCommand::Report(report))));
+    assert!(LocksCommand::is_table_report(&encoded) && LocksCommand::may_be_for_table(&encoded));
 }

@@ -1,12 +1,13 @@
 //! Pages end early rather than grow past their bytes or visit very many rows.
 
+use holdfast_core::shard::PendingReply;
 use holdfast_core::{
-    Acquire, Claim, Kinds, LocksCommand, MAX_PAGE_BYTES, Metadata, Mode, OpenSession, Path, Query, Response, WaitId,
-    codec,
+    Acquire, AdoptedWait, Claim, Kinds, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, Release,
+    ReleaseTarget, Response, WaitId, WaitRecord, codec,
 };
 
-use crate::support::{Shard, orders, request_id};
-use crate::wait_requests::{try_request, wait_request, write};
+use crate::support::{Shard, orders, process, request_id};
+use crate::wait_requests::{open_command, read, try_request, wait_request, write};
 
 /// Rows of which three fill a page, and one that is longer than a page.
 const ROWS: [usize; 5] = [400_000, 400_000, 400_000, 1_200_000, 10];
@@ -54,7 +55,6 @@ const VISITS: usize = 4_096;
 #[test]
 fn a_page_of_locks_ends_after_so_many_paths_that_are_only_waited_for() {
     let mut shard = Shard::new();
-    let read = |path: &str| Claim { mode: Mode::Read, ..write(path) };
     shard.granted(try_request("reader", &[read("")]));
     shard.granted(try_request("last", &[read("z")]));
     for request in 0..=VISITS / 64 {
@@ -70,6 +70,67 @@ fn a_page_of_locks_ends_after_so_many_paths_that_are_only_waited_for() {
     assert_eq!(first, [Path::default()]);
     assert!(next.as_ref().is_some_and(|next| next.0[0].starts_with('w')), "it goes on at {next:?}");
     assert_eq!(page(next), (vec![Path::flat("z")], None));
+}
+
+#[test]
+fn a_page_of_locks_ends_after_so_many_holders() {
+    let mut shard = Shard::new();
+    let names: Vec<String> = (0..300).map(|name| format!("l{name:03}")).collect();
+    for reader in 0..17 {
+        for some in names.chunks(50) {
+            let claims: Vec<Claim> = some.iter().map(|name| read(name)).collect();
+            shard.granted(try_request(&format!("r{reader}"), &claims));
+        }
+    }
+    let page = |after: Option<Path>| {
+        let query = Query::Locks { namespace: orders(), prefix: Path::default(), after, limit: 1_000 };
+        let Ok(Response::Locks { locks, next }) = shard.query(&query) else { panic!("not locks") };
+        assert!(locks.iter().all(|lock| (lock.read_lock_holders.len(), lock.holders_total) == (16, 17)));
+        (locks.len(), next)
+    };
+    let (first, next) = page(None);
+    assert!((VISITS / 16 - 1..=VISITS / 16).contains(&first), "{first} locks with 16 holders each");
+    assert_eq!(page(next), (300 - first, None));
+}
+
+#[test]
+fn a_page_of_waiting_requests_ends_after_so_many_claims() {
+    let mut shard = Shard::new();
+    shard.granted(try_request("h", &[write("")]));
+    for request in 0..80 {
+        let claims: Vec<Claim> = (0..64).map(|claim| write(&format!("w{request}_{claim}"))).collect();
+        shard.enqueued(wait_request(&format!("p{request}"), &claims));
+    }
+    let page = |after: Option<WaitId>| {
+        let Ok(Response::Waits { waits, more }) =
+            shard.query(&Query::Waits { namespace: orders(), after, limit: 1_000 })
+        else {
+            panic!("not waits")
+        };
+        (waits.len(), more, waits.last().map(|wait| wait.wait))
+    };
+    let (first, more, last) = page(None);
+    assert!(more && first == VISITS.div_ceil(65), "{first} requests");
+    assert!(matches!(page(last), (rest, false, _) if rest == 80 - first));
+}
+
+#[test]
+fn what_a_query_took_is_shown_as_it_was_though_the_state_has_changed() {
+    let mut shard = Shard::new();
+    for index in 0..5 {
+        shard.granted(Acquire { metadata: metadata(100), ..try_request("p", &[write(&index.to_string())]) });
+    }
+    let queries = [
+        Query::Lock { namespace: orders(), path: Path::flat("1") },
+        Query::Locks { namespace: orders(), prefix: Path::default(), after: None, limit: 3 },
+        Query::Locks { namespace: orders(), prefix: Path::default(), after: None, limit: 100 },
+    ];
+    let before = queries.each_ref().map(|query| shard.core.query(0, query));
+    let begun = queries.each_ref().map(|query| shard.core.begin_query(0, query));
+    let release = Release { namespace: orders(), owner: process("p"), what: ReleaseTarget::All, message: None };
+    shard.run(LocksCommand::Release(release)).unwrap();
+    assert_ne!(queries.each_ref().map(|query| shard.core.query(0, query)), before);
+    assert_eq!(begun.map(PendingReply::finish), before);
 }
 
 #[test]
@@ -137,4 +198,32 @@ fn pages_of_events() {
     });
     // One question looks at less than a page of other rows may have.
     assert_eq!(sizes, [1; 5]);
+}
+
+#[test]
+fn a_new_leader_takes_sessions_and_waits_over_from_a_place_on() {
+    let mut shard = Shard::new();
+    for index in 0..3 {
+        shard.run(LocksCommand::OpenSession(open_command(&format!("se_{index}"), false, index))).unwrap();
+    }
+    shard.granted(try_request("h", &[write("l")]));
+    for attempt in 0..3 {
+        shard.enqueued(Acquire { attempt, ..wait_request(&format!("p{attempt}"), &[write("l")]) });
+    }
+    let times: Vec<_> = shard.core.session_times(None).collect();
+    assert!(shard.core.sessions().map(|open| (open.number, open.namespace.account, open.ttl_ms)).eq(times.clone()));
+    assert!(times.len() == 3 && shard.core.session_times(Some(times[0].0)).eq(times[1..].iter().copied()));
+
+    let waits = shard.core.waits().filter(|record| record.wait.attempt > 0);
+    let waits = waits.map(|WaitRecord { namespace, wait, attempts }| AdoptedWait {
+        namespace,
+        wait: wait.wait,
+        attempts,
+        cancel: None,
+    });
+    let adopted: Vec<_> = shard.core.adopted_waits(None).collect();
+    assert!(adopted.iter().flat_map(|(_, waits)| waits.clone()).eq(waits));
+    let [(namespace, waits)] = &adopted[..] else { panic!("one namespace: {adopted:?}") };
+    assert_eq!(waits.len(), 2, "nobody can attach to the one without an attempt");
+    assert_eq!(shard.core.adopted_waits(Some(*namespace)).count(), 0);
 }

@@ -56,6 +56,8 @@ mod primitives;
 mod quarantine;
 mod replay;
 mod session_commands;
+mod soft_asks;
+mod soft_entering;
 mod soft_forced;
 mod soft_grants;
 mod soft_receipts;

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AcquireOutcome, Application, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken, Forfeit,
-    ForfeitedHold, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession, OpenTableSession,
-    Owner, Path, ReportedHold, ReportedRequest, ReportedWait, RequestId, Response, Rules, SessionAcquire,
-    SessionCommand, SessionNumber, SessionRequest, TableCommand, TableEpoch, TableReport, Wait, WaitId,
+    AcquireOutcome, Application, Bounds, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken,
+    Forfeit, ForfeitedHold, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession,
+    OpenTableSession, Owner, Path, ReportedHold, ReportedRequest, ReportedWait, RequestId, Response, Rules,
+    SessionAcquire, SessionCommand, SessionNumber, SessionRequest, TableCommand, TableEpoch, TableReport, Wait, WaitId,
 };
 
 use crate::mutations::enable_mutation_from_env;
@@ -19,6 +19,8 @@ use crate::{context, run_seeds};
 
 const STEPS_IN_A_RUN: u64 = 200;
 const SESSIONS: u64 = 4;
+/// Steps after which a leader that has still something to do has got stuck.
+const MAX_STEPS: u64 = 10_000;
 const TRANSITIONS_MS: [u64; 3] = [0, 500, 5_000];
 
 /// A leader, and the log as it knows it. All but the last one are deposed, and don't know it.
@@ -44,6 +46,7 @@ struct Client {
 }
 
 struct Run {
+    bounds: Bounds,
     leaders: Vec<Leader>,
     clients: Vec<Client>,
     /// The latest token of each lock, and who took it.
@@ -64,8 +67,10 @@ fn paths() -> Vec<Path> {
 }
 
 impl Run {
-    fn new() -> Self {
-        let mut log = ShardState::new(Application::Locks, "locks_00");
+    /// Leaders whose steps end and enter this much.
+    fn new(units: usize) -> Self {
+        let bounds = Bounds { ends_per_slice: units, grants_per_slice: units, ..Bounds::of(Rules::TWO) };
+        let mut log = ShardState::with_bounds(Application::Locks, "locks_00", bounds.clone());
         let message = NamespaceMessage::open_durable(namespace(), Limits::default(), Durability::Session);
         let open = LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message };
         let context = context(1_000, Rules::TWO);
@@ -75,6 +80,7 @@ impl Run {
         let table = SoftTable::begin(&log, &epoch).expect("it has begun");
         let (leaders, clients, last_tokens) = (vec![Leader { log, table }], Vec::new(), BTreeMap::new());
         Self {
+            bounds,
             leaders,
             clients,
             last_tokens,
@@ -121,6 +127,22 @@ impl Run {
             table.rebuild_all(log, &context);
             self.take_effects(number);
         }
+    }
+
+    /// The last leader does all that is due now.
+    fn finish(&mut self) {
+        let (context, last) = (self.context(), self.leaders.len() - 1);
+        for _ in 0..MAX_STEPS {
+            let Leader { log, table } = &mut self.leaders[last];
+            table.rebuild_all(log, &context);
+            table.advance(&context);
+            let due_ms = table.next_deadline_ms();
+            self.take_effects(last);
+            if due_ms.is_none_or(|due_ms| due_ms > context.now_ms) {
+                return;
+            }
+        }
+        panic!("it does not end");
     }
 
     fn open(&mut self, dice: &mut SeededRng) {
@@ -386,7 +408,9 @@ impl Run {
     fn restore(&mut self) {
         let leader = self.leaders.last_mut().expect("there is one");
         let chunks = leader.log.snapshot();
-        leader.log = ShardState::restore(Application::Locks, "locks_00", &chunks).expect("it is whole");
+        let bounds = self.bounds.clone();
+        leader.log =
+            ShardState::restore_with_bounds(Application::Locks, "locks_00", &chunks, bounds).expect("it is whole");
         assert_eq!(leader.log.snapshot(), chunks);
     }
 }
@@ -425,13 +449,14 @@ pub(crate) fn acquire(request_id: &str, path: Path) -> SessionRequest {
 
 fn run(seed: u64) {
     let dice = &mut SeededRng::new(seed);
-    let mut run = Run::new();
+    let mut run = Run::new(dice.pick(&[1, 2, 512, 512]));
     (0..STEPS_IN_A_RUN).for_each(|_| run.step(dice));
     // A leader that waits ends its wait.
     run.depose();
     let live: Vec<usize> = (0..run.clients.len()).filter(|at| run.clients[*at].until_ms.is_none()).collect();
     live.into_iter().for_each(|at| run.end(at, true));
     run.pass(5_000);
+    run.finish();
     run.open(dice);
     let (last, at, before) = (run.leaders.len() - 1, run.clients.len() - 1, run.later_grants);
     run.request(last, at, acquire("last", Path::flat("a")));

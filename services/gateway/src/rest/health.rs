@@ -18,8 +18,9 @@ use crate::head::bearer;
 /// Renders the text of the metrics on request.
 pub(crate) type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Checks whether the process can serve; the error is the reason, for people.
-pub(crate) type ReadinessCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// Checks whether the process can serve; the error is the reason, for people. One that can may say what fails that no
+/// call needs.
+pub(crate) type ReadinessCheck = Arc<dyn Fn() -> Result<Option<String>, String> + Send + Sync>;
 
 /// Checks whether the text after `Bearer ` (absent without a credential) may read the metrics.
 pub(crate) type MetricsAuthorizer = Arc<dyn Fn(Option<&str>) -> bool + Send + Sync>;
@@ -38,7 +39,7 @@ pub(crate) struct Probes {
 impl Probes {
     /// Returns the probes of an idle process, for descriptions.
     pub(crate) fn none() -> Self {
-        Self { ready: Arc::new(|| Ok(())), metrics: Arc::new(String::new), may_read_metrics: Arc::new(|_| false) }
+        Self { ready: Arc::new(|| Ok(None)), metrics: Arc::new(String::new), may_read_metrics: Arc::new(|_| false) }
     }
 }
 
@@ -67,7 +68,8 @@ async fn healthz() -> &'static str {
         Problems<(BaseErrors, ProbeErrors)>))]
 async fn readyz(State(probes): State<Probes>) -> Response {
     match (probes.ready)() {
-        Ok(()) => "ready\n".into_response(),
+        Ok(None) => "ready\n".into_response(),
+        Ok(Some(failing)) => format!("ready, although {failing}\n").into_response(),
         Err(reason) => Problem::from(ApiError::new(Code::Unavailable, format!("not ready: {reason}"))).into_response(),
     }
 }
@@ -106,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    fn probes(ready: Result<(), String>) -> Probes {
+    fn probes(ready: Result<Option<String>, String>) -> Probes {
         Probes {
             ready: Arc::new(move || ready.clone()),
             metrics: Arc::new(|| "holdfast_up 1\n".to_owned()),
@@ -137,21 +139,28 @@ mod tests {
         let (status, body) = get(down, "/readyz", None, &[]).await;
         assert_eq!(status, 503);
         assert!(body.contains("no contact with accounts"), "{body}");
-        assert_eq!(get(probes(Ok(())), "/readyz", None, &[]).await.0, 200);
+        assert_eq!(get(probes(Ok(None)), "/readyz", None, &[]).await, (200, "ready\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_process_is_ready_without_a_task_that_no_call_needs_and_names_it() {
+        let failing = probes(Ok(Some("task metrics has failed: panic".to_owned())));
+        let body = "ready, although task metrics has failed: panic\n".to_owned();
+        assert_eq!(get(failing, "/readyz", None, &[]).await, (200, body));
     }
 
     #[tokio::test]
     async fn metrics_are_for_this_machine_and_for_the_operator() {
         let figures = (200, "holdfast_up 1\n".to_owned());
         for peer in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5"] {
-            assert_eq!(get(probes(Ok(())), "/metrics", Some(peer), &[]).await, figures);
+            assert_eq!(get(probes(Ok(None)), "/metrics", Some(peer), &[]).await, figures);
         }
         let far = Some("10.1.2.3:5");
-        assert_eq!(get(probes(Ok(())), "/metrics", far, &[]).await.0, 401);
-        assert_eq!(get(probes(Ok(())), "/metrics", None, &[]).await.0, 401);
-        assert_eq!(get(probes(Ok(())), "/metrics", far, &[("authorization", "Bearer guess")]).await.0, 401);
-        assert_eq!(get(probes(Ok(())), "/metrics", far, &[("authorization", "Bearer operator")]).await, figures);
+        assert_eq!(get(probes(Ok(None)), "/metrics", far, &[]).await.0, 401);
+        assert_eq!(get(probes(Ok(None)), "/metrics", None, &[]).await.0, 401);
+        assert_eq!(get(probes(Ok(None)), "/metrics", far, &[("authorization", "Bearer guess")]).await.0, 401);
+        assert_eq!(get(probes(Ok(None)), "/metrics", far, &[("authorization", "Bearer operator")]).await, figures);
         let proxied = [("x-forwarded-for", "10.1.2.3")];
-        assert_eq!(get(probes(Ok(())), "/metrics", Some("127.0.0.1:5"), &proxied).await.0, 401);
+        assert_eq!(get(probes(Ok(None)), "/metrics", Some("127.0.0.1:5"), &proxied).await.0, 401);
     }
 }

@@ -13,13 +13,14 @@ mod soft_tables;
 mod subscriptions;
 mod table_memory;
 mod tables;
+mod takeover;
 mod waiting_call;
 
 use bytes::Bytes;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    AccountId, AcquireOutcome, AwaitRecord, Command, CommandError, ConditionCommand, Effect, EntryContext, Incarnation,
-    Kind, LocksCommand, NamespaceRef, Owner, RateTable, Reply, Response, Rules, TableCommand, WaitId, codec,
+    AccountId, AcquireOutcome, Command, CommandError, ConditionCommand, Effect, EntryContext, Incarnation, Kind,
+    LocksCommand, NamespaceRef, Owner, RateTable, Reply, Response, Rules, TableCommand, WaitId, codec,
 };
 use tokio::time::Instant;
 
@@ -34,6 +35,7 @@ pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRA
 pub(crate) use soft_tables::Garbage;
 use soft_tables::SoftTables;
 pub(crate) use subscriptions::{BufferedUpdate, Subscriptions};
+pub(crate) use takeover::Takeover;
 pub(crate) use waiting_call::{Rollback, WaitingCall, cancel_all, outcome_of};
 
 /// Bits of an attempt number that count within its term: a hundred thousand calls per second for four months, and
@@ -68,28 +70,19 @@ pub(crate) struct LeaderState {
 impl LeaderState {
     /// Starts a leadership: every session gets its full time to live, and every waiting caller gets time to reconnect.
     pub(crate) fn new(term: u64, rules: Rules, core: &ShardState) -> Self {
-        let now = Instant::now();
-        let mut heartbeats = HeartbeatTable::new(now);
-        for record in core.sessions() {
-            heartbeats.opened(record.number, record.namespace.account, record.ttl_ms, now);
-        }
-        let mut waits = PendingWaits::default();
-        for record in core.waits().filter(|record| record.wait.attempt > 0) {
-            waits.adopt(record.namespace, record.wait.wait, &record.attempts, now);
-        }
-        for record in core.permit_waits().filter(|record| record.attempt > 0) {
-            waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
-        }
-        for record in core.await_records().filter(|record| record.attempt > 0) {
-            adopt_await(&mut waits, record, now);
-        }
+        let mut begun = Takeover::new(term, rules);
+        while !begun.take_page(core) {}
+        begun.finish(rules)
+    }
+
+    fn empty(term: u64, rules: Rules, now: Instant) -> Self {
         Self {
             term,
             attempts: 0,
             last_foreign_attempt: 0,
             rules,
-            waits,
-            heartbeats,
+            waits: PendingWaits::default(),
+            heartbeats: HeartbeatTable::new(now),
             subscriptions: Subscriptions::default(),
             change_rates: RateTable::new(MAX_RATED_ACCOUNTS),
             questions: HeldQuestions::default(),
@@ -127,19 +120,9 @@ impl LeaderState {
     /// Sets an expiry for every waiting request that has none, because the wait reaper was restarted.
     pub(crate) fn recover_waits(&mut self, core: &ShardState) {
         let now = Instant::now();
-        for record in core.waits().filter(|record| record.wait.attempt > 0) {
-            if !self.waits.contains(record.wait.wait) {
-                self.waits.adopt(record.namespace, record.wait.wait, &record.attempts, now);
-            }
-        }
-        for record in core.permit_waits().filter(|record| record.attempt > 0) {
-            if !self.waits.contains(record.wait) {
-                self.waits.adopt(record.cancel.namespace, record.wait, &record.cancel.attempts, now);
-            }
-        }
-        for record in core.await_records().filter(|record| record.attempt > 0) {
-            if !self.waits.contains(record.wait) {
-                adopt_await(&mut self.waits, record, now);
+        for wait in core.adopted_waits(None).flat_map(|(_, waits)| waits) {
+            if !self.waits.contains(wait.wait) {
+                self.waits.adopt(wait, now);
             }
         }
     }
@@ -353,13 +336,6 @@ impl LeaderState {
         self.released.push(self.questions.redirect());
         self.take_released()
     }
-}
-
-/// Adds an await, or the wait for its lock, of which this leader knows only the attempts.
-fn adopt_await(waits: &mut PendingWaits, record: AwaitRecord, now: Instant) {
-    let AwaitRecord { wait, cancel, .. } = record;
-    waits.adopt(cancel.namespace.clone(), wait, &cancel.attempts, now);
-    waits.set_cancel(wait, cancel);
 }
 
 /// Returns the encoded list with one [`holdfast_core::SessionUpdate`].

@@ -36,12 +36,27 @@ pub(super) struct PendingWait {
     /// At most [`MAX_CALLERS_OF_WAIT`]; the oldest is the first.
     pub(super) callers: Vec<(u64, oneshot::Sender<WaitNotice>)>,
     /// Calls whose callers disconnected, and until when they may return, as new calls. As many as callers may attach.
-    detached: Vec<(u64, Instant)>,
+    detached: Vec<DetachedCall>,
     /// Calls whose callers left for good, until the core is known to have cancelled them.
     abandoned: Vec<u64>,
     pub(super) expires_at: Option<Instant>,
     /// The outcome, for callers that have not received it.
     pub(super) resolution: Option<Resolution>,
+}
+
+/// A call whose caller disconnected and may return.
+struct DetachedCall {
+    attempt: u64,
+    until: Instant,
+    /// It called an earlier leader, so it may return for a time from when this leadership begins.
+    is_adopted: bool,
+}
+
+impl DetachedCall {
+    /// Returns until when its caller may return; `adopted_until` applies to those of an earlier leader.
+    fn until(&self, adopted_until: Option<Instant>) -> Instant {
+        adopted_until.filter(|_| self.is_adopted).map_or(self.until, |adopted| adopted.max(self.until))
+    }
 }
 
 #[derive(Clone)]
@@ -94,12 +109,26 @@ impl PendingWait {
 
     /// Records that a caller disconnected and may return.
     pub(super) fn detach(&mut self, attempt: u64, until: Instant) {
-        self.remove(attempt);
+        self.add_detached(DetachedCall { attempt, until, is_adopted: false });
+    }
+
+    /// Records a call to an earlier leader, whose caller may return.
+    pub(super) fn adopt(&mut self, attempt: u64, until: Instant) {
+        self.add_detached(DetachedCall { attempt, until, is_adopted: true });
+    }
+
+    fn add_detached(&mut self, call: DetachedCall) {
+        self.remove(call.attempt);
         if self.detached.len() >= MAX_CALLERS_OF_WAIT {
-            let (oldest, _) = self.detached.remove(0);
-            self.abandon(oldest);
+            let oldest = self.detached.remove(0);
+            self.abandon(oldest.attempt);
         }
-        self.detached.push((attempt, until));
+        self.detached.push(call);
+    }
+
+    /// Returns true if callers of an earlier leader may return.
+    pub(super) fn has_adopted(&self) -> bool {
+        self.detached.iter().any(|call| call.is_adopted)
     }
 
     /// Records that a caller left for good.
@@ -113,7 +142,7 @@ impl PendingWait {
 
     fn remove(&mut self, attempt: u64) {
         self.expected.retain(|one| *one != attempt);
-        self.detached.retain(|(one, _)| *one != attempt);
+        self.detached.retain(|call| call.attempt != attempt);
         self.abandoned.retain(|one| *one != attempt);
         self.callers.retain(|(one, caller)| *one != attempt || !caller.is_closed());
     }
@@ -127,7 +156,7 @@ impl PendingWait {
     /// attempts no longer count. `there` are the attempts that count as far as the core knows.
     pub(super) fn replaced(&mut self, there: &[u64]) -> Vec<u64> {
         self.abandoned.retain(|attempt| there.contains(attempt));
-        if let Some((attempt, _)) = self.detached.first().copied() {
+        if let Some(attempt) = self.detached.first().map(|call| call.attempt) {
             self.abandon(attempt);
         }
         self.abandoned.clone()
@@ -146,13 +175,19 @@ impl PendingWait {
 
     /// Returns the attempts to cancel when a caller leaves for good, its own first. By rules 1 the highest attempt owns
     /// the queued request: nothing is cancelled while other callers keep it.
-    pub(super) fn cancel_attempt(&mut self, attempt: u64, rules: Rules) -> Option<Vec<u64>> {
+    pub(super) fn cancel_attempt(
+        &mut self,
+        attempt: u64,
+        rules: Rules,
+        adopted_until: Option<Instant>,
+    ) -> Option<Vec<u64>> {
         self.abandon(attempt);
         if rules < Rules::TWO {
             return (!self.is_awaited()).then(|| vec![self.highest]);
         }
         let now = Instant::now();
-        let late: Vec<u64> = self.detached.iter().filter(|(_, until)| *until <= now).map(|(one, _)| *one).collect();
+        let is_late = |call: &&DetachedCall| call.until(adopted_until) <= now;
+        let late: Vec<u64> = self.detached.iter().filter(is_late).map(|call| call.attempt).collect();
         late.into_iter().for_each(|one| self.abandon(one));
         let others = self.abandoned.iter().copied().filter(|one| *one != attempt);
         Some([attempt].into_iter().chain(others).collect())
@@ -164,13 +199,13 @@ impl PendingWait {
             let give_back = self.resolution.as_ref().and_then(|settled| settled.rollback.as_ref());
             return vec![give_back.map_or(self.highest, Rollback::attempt)];
         }
-        let away = self.detached.iter().map(|(attempt, _)| *attempt);
+        let away = self.detached.iter().map(|call| call.attempt);
         self.abandoned.iter().copied().chain(self.expected.iter().copied()).chain(away).collect()
     }
 
     /// Returns until when the request is kept without an attached caller.
-    pub(super) fn expiry_from(&self, now: Instant) -> Instant {
+    pub(super) fn expiry_from(&self, now: Instant, adopted_until: Option<Instant>) -> Instant {
         let shortly = Some(now + RECONNECT_GRACE).filter(|_| !self.expected.is_empty() || !self.abandoned.is_empty());
-        self.detached.iter().map(|(_, until)| *until).chain(shortly).max().unwrap_or(now)
+        self.detached.iter().map(|call| call.until(adopted_until)).chain(shortly).max().unwrap_or(now)
     }
 }

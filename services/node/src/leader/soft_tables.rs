@@ -3,7 +3,7 @@
 mod steps;
 
 use holdfast_core::locks::SoftTable;
-use holdfast_core::shard::ShardState;
+use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{
     CommandError, Effect, EntryContext, Forfeit, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply,
     Response, Rules, SessionNumber, TableCommand,
@@ -66,7 +66,8 @@ impl SoftTables {
                 SoftTable::is_of_tables(core, &open.namespace) && table.is_none()
             }
             command if SoftTable::is_for_tables(core, command) => {
-                !table.is_some_and(|table| table.is_ready_for(core, command))
+                let is_ready = || table.is_some_and(|table| table.is_ready_for(core, command));
+                !is_ready() && SoftTable::refused_report(core, command).is_none()
             }
             _ => false,
         }
@@ -96,6 +97,9 @@ impl SoftTables {
     ) -> Option<Reply> {
         if !SoftTable::is_for_tables(core, command) {
             return self.must_wait(core, command).then(|| not_begun(now_ms));
+        }
+        if let Some(refused) = SoftTable::refused_report(core, command) {
+            return Some(Reply { outcome: Err(refused), clock_ms: now_ms, awaits: None });
         }
         let context = self.context(now_ms, rules);
         let Some(table) = &mut self.table else { return Some(not_begun(now_ms)) };
@@ -147,13 +151,13 @@ impl SoftTables {
     }
 
     /// Answers a query about the tables. `None` if it is about something else.
-    pub(super) fn query(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<Reply> {
+    pub(super) fn query(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<PendingReply> {
         let table = self.table.as_ref();
         match query {
-            Query::Usage { namespace } => table.and_then(|table| table.usage(core, now_ms, namespace)),
+            Query::Usage { namespace } => table.and_then(|table| table.usage(core, now_ms, namespace)).map(Into::into),
             query if query.lock_table().is_some_and(|namespace| SoftTable::is_of_tables(core, namespace)) => {
-                let answer = table.and_then(|table| table.query(core, now_ms, query));
-                Some(answer.unwrap_or_else(|| not_begun(now_ms)))
+                let answer = table.and_then(|table| table.begin_query(core, now_ms, query));
+                Some(answer.unwrap_or_else(|| not_begun(now_ms).into()))
             }
             _ => None,
         }
@@ -269,196 +273,4 @@ fn has_not_begun() -> CommandError {
 }
 
 #[cfg(test)]
-mod tests {
-    use holdfast_core::{
-        Application, Claim, Command, Durability, Limits, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession,
-        Path, RequestId, SessionAcquire, SessionCommand, SessionRequest, Wait,
-    };
-
-    use super::*;
-    use crate::testing::namespace;
-
-    const CONTEXT: EntryContext = EntryContext { now_ms: 1_000, wall_ms: 5_000, rules: Rules::TWO };
-
-    fn apply(core: &mut ShardState, command: LocksCommand) -> Response {
-        core.advance(&CONTEXT);
-        core.apply(&CONTEXT, &Command::Locks(command)).outcome.expect("nothing is refused")
-    }
-
-    fn core() -> ShardState {
-        let mut core = ShardState::new(Application::Locks, "locks_00");
-        let message = NamespaceMessage::open_durable(namespace(), Limits::default(), Durability::Session);
-        apply(&mut core, LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
-        core
-    }
-
-    /// Writes what is to be written for the tables.
-    fn write(tables: &mut SoftTables, core: &mut ShardState, attempt: u64) -> TableCommand {
-        let command = tables.next_command(core, || Some(attempt)).expect("there is something to write");
-        assert_eq!(tables.next_command(core, || Some(attempt + 1)), None, "one at a time");
-        let outcome = apply(core, LocksCommand::Table(command.clone()));
-        tables.written(core, &command, Some(&outcome));
-        command
-    }
-
-    fn opening(number: u8) -> LocksCommand {
-        let open = OpenSession {
-            namespace: namespace(),
-            session_id: format!("se_{number}"),
-            resume: false,
-            request_id: RequestId([number; 16]),
-            process_id: "p".into(),
-            ttl_ms: 10_000,
-            metadata: Metadata::new(),
-        };
-        LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms: 0 }))
-    }
-
-    /// Opens a session, and returns what it asks for.
-    fn acquire(core: &mut ShardState, number: u8) -> LocksCommand {
-        let Response::TableSessionOpened { session, .. } = apply(core, opening(number)) else {
-            panic!("it is not opened")
-        };
-        let request = SessionRequest::Acquire(SessionAcquire {
-            holder: None,
-            claims: vec![Claim { path: Path::flat("l"), mode: Mode::Write }],
-            transition_ms: 0,
-            wait: Wait::No,
-            allow_upgrade: false,
-            request_id: "r".into(),
-        });
-        let message = MessageSeq { epoch: session.epoch, seq: 1 };
-        LocksCommand::Session(SessionCommand {
-            account: namespace().account,
-            session: session.number,
-            message,
-            request,
-        })
-    }
-
-    fn outcome(tables: &mut SoftTables, core: &ShardState, command: &LocksCommand) -> Result<Response, CommandError> {
-        tables.apply(core, (1_000, Rules::TWO), command).expect("it is for the tables").outcome
-    }
-
-    #[test]
-    fn nothing_is_written_for_a_shard_without_soft_tables() {
-        let core = ShardState::new(Application::Locks, "locks_00");
-        assert_eq!(SoftTables::default().next_command(&core, || panic!("no attempt is needed")), None);
-    }
-
-    #[test]
-    fn what_is_for_the_tables_waits_for_the_epoch_and_for_the_end_of_sessions_of_before() {
-        let (mut core, mut tables) = (core(), SoftTables::default());
-        assert!(tables.must_wait(&core, &opening(1)), "it would be of before");
-        assert!(matches!(outcome(&mut tables, &core, &opening(1)), Err(CommandError::Busy(_))));
-        let earlier = acquire(&mut core, 1);
-        assert!(tables.must_wait(&core, &earlier));
-        assert!(matches!(outcome(&mut tables, &core, &earlier), Err(CommandError::Busy(_))));
-
-        assert_eq!(write(&mut tables, &mut core, 7), TableCommand::BeginEpoch { attempt: 7 });
-        assert!(tables.needs_wakeup() && !tables.needs_wakeup(), "who waits is woken once");
-        assert_eq!(tables.next_command(&core, || Some(8)), None);
-        assert!(
-            !tables.must_wait(&core, &opening(2)) && tables.apply(&core, (1_000, Rules::TWO), &opening(2)).is_none()
-        );
-        let later = acquire(&mut core, 2);
-        assert!(tables.must_wait(&core, &later), "the other one may hold something");
-        assert!(!tables.must_wait(&core, &earlier), "it hears at once that it has to be reported");
-        let unreported = Err(CommandError::Unreported { table_epoch: core.table_epoch() });
-        assert_eq!(outcome(&mut tables, &core, &earlier), unreported);
-        let close = LocksCommand::CloseSession { namespace: namespace(), session_id: "se_1".into(), message: None };
-        assert!(!tables.must_wait(&core, &close));
-        apply(&mut core, close);
-        assert!(!tables.must_wait(&core, &later));
-        assert!(matches!(outcome(&mut tables, &core, &later), Ok(Response::Granted { .. })));
-    }
-
-    #[test]
-    fn a_session_of_the_epoch_is_granted_its_lock_without_an_entry() {
-        let (mut core, mut tables) = (core(), SoftTables::default());
-        write(&mut tables, &mut core, 7);
-        let acquire = acquire(&mut core, 1);
-        let before = core.snapshot();
-        let granted = outcome(&mut tables, &core, &acquire);
-        assert!(matches!(granted, Ok(Response::Granted { .. })), "{granted:?}");
-        assert_eq!(core.snapshot(), before);
-        let query = Query::Lock { namespace: namespace(), path: Path::flat("l") };
-        let reply = tables.query(&core, 1_000, &query).expect("it is about the tables");
-        assert!(matches!(reply.outcome, Ok(Response::Lock(lock)) if lock.holders_total == 1));
-        let usage = tables.query(&core, 1_000, &Query::Usage { namespace: namespace() }).map(|reply| reply.outcome);
-        assert_eq!(usage, Some(Ok(Response::Usage { holds: 1, waiting: 0, sessions: 1 })));
-        assert!(tables.query(&core, 1_000, &Query::AccountUsage { account: namespace().account }).is_none());
-    }
-
-    #[test]
-    fn a_table_without_room_grants_nothing_new_and_takes_what_is_given_up() {
-        let (mut core, mut tables) = (core(), SoftTables::default());
-        tables.set_memory(Some(NodeMemory::of_tables(9_000)));
-        write(&mut tables, &mut core, 7);
-        let (first, second) = (acquire(&mut core, 1), acquire(&mut core, 2));
-        assert!(outcome(&mut tables, &core, &first).is_ok());
-        tables.take_effects();
-        assert!(tables.bytes() > 9_000, "{}", tables.bytes());
-        let refused = outcome(&mut tables, &core, &second).expect_err("there is no room");
-        assert_eq!(refused.limit().map(|limit| limit.name), Some("max_table_bytes"));
-        assert!(outcome(&mut tables, &core, &first).is_ok(), "it is a repeat");
-        let both = LocksCommand::Batch(vec![second.clone(), first]);
-        let Ok(Response::Batch(outcomes)) = outcome(&mut tables, &core, &both) else { panic!("no list") };
-        assert!(matches!(&outcomes[..], [Err(CommandError::QuotaExceeded { .. }), Ok(_)]), "{outcomes:?}");
-
-        let close = LocksCommand::CloseSession { namespace: namespace(), session_id: "se_1".into(), message: None };
-        apply(&mut core, close);
-        for effect in core.take_effects() {
-            tables.follow(&effect);
-        }
-        tables.settle(&core, &CONTEXT);
-        tables.take_effects();
-        assert!(tables.bytes() < 9_000, "{}", tables.bytes());
-        assert!(outcome(&mut tables, &core, &second).is_ok());
-    }
-
-    #[test]
-    fn who_waits_for_revisions_is_woken_once_there_are_more() {
-        let (mut core, mut tables) = (core(), SoftTables::default());
-        write(&mut tables, &mut core, 7);
-        assert!(tables.needs_wakeup() && !tables.needs_wakeup());
-        let Some((epoch, after)) = tables.table.as_ref().map(|table| (table.epoch(), u64::MAX)) else {
-            panic!("begun")
-        };
-        let reserve = TableCommand::ReserveBlock { epoch, after };
-        let given = apply(&mut core, LocksCommand::Table(reserve.clone()));
-        tables.written(&core, &reserve, Some(&given));
-        assert!(tables.needs_wakeup() && !tables.needs_wakeup());
-    }
-
-    #[test]
-    fn only_the_leader_says_that_its_table_has_begun() {
-        let (mut core, mut tables) = (core(), SoftTables::default());
-        let query = Query::TableState { namespace: namespace() };
-        let is_ready = |tables: &SoftTables, core: &ShardState| {
-            let mut response = core.query(1_000, &query).outcome.expect("it is open");
-            tables.complete(core, &query, &mut response);
-            match response {
-                Response::TableState(state) => (state.is_ready(), state.since_ms),
-                other => panic!("no state: {other:?}"),
-            }
-        };
-        assert_eq!(is_ready(&tables, &core), (false, 0));
-        tables.begin_entry(&CONTEXT);
-        write(&mut tables, &mut core, 7);
-        assert_eq!(is_ready(&tables, &core), (true, 5_000));
-        apply(&mut core, LocksCommand::Table(TableCommand::BeginEpoch { attempt: 8 }));
-        assert_eq!(is_ready(&tables, &core), (false, 0), "it is of an earlier epoch");
-    }
-
-    #[test]
-    fn an_outcome_that_is_not_known_is_found_out_by_another_attempt() {
-        let (mut core, mut tables) = (core(), SoftTables::default());
-        let lost = tables.next_command(&core, || Some(7)).expect("it begins");
-        apply(&mut core, LocksCommand::Table(lost.clone()));
-        tables.written(&core, &lost, None);
-        assert_eq!(write(&mut tables, &mut core, 8), TableCommand::BeginEpoch { attempt: 8 });
-        let acquire = acquire(&mut core, 1);
-        assert!(outcome(&mut tables, &core, &acquire).is_ok());
-    }
-}
+mod tests;

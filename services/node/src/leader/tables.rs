@@ -1,6 +1,6 @@
 //! What the leader does with the lock tables in its memory.
 
-use holdfast_core::shard::ShardState;
+use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{
     CommandError, EntryContext, Forfeit, JobState, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Revision,
     SessionNumber, TableCommand,
@@ -75,8 +75,8 @@ impl LeaderState {
         outcome
     }
 
-    /// Answers a query about the lock tables in memory. `None` if it is about something else.
-    pub(crate) fn query_tables(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<Reply> {
+    /// Begins a query about the lock tables in memory. `None` if it is about something else.
+    pub(crate) fn query_tables(&self, core: &ShardState, now_ms: u64, query: &Query) -> Option<PendingReply> {
         self.tables.query(core, now_ms, query)
     }
 

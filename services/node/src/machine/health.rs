@@ -218,6 +218,7 @@ impl ShardMachine {
         }
         inner.backlog = SectionList::after(history_end);
         inner.epoch += 1;
+        inner.drop_takeover();
         let epoch = inner.epoch;
         self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
         drop(inner);
@@ -384,6 +385,7 @@ impl ShardMachine {
         // The saved part may have sections since its state, or be of before the state that another replica had.
         inner.differs_from_part = true;
         inner.epoch += 1;
+        inner.drop_takeover();
         if let Some(failed) = inner.build_leader_state() {
             self.leader_state_failed.send_replace(Some(failed));
         }

@@ -6,8 +6,9 @@
 use holdfast_supervise::{CaughtPanic, catch_panic};
 use tokio::sync::watch;
 
+use super::slices::free_in_background;
 use super::{Inner, ShardMachine};
-use crate::leader::LeaderState;
+use crate::leader::{LeaderState, Takeover};
 
 impl Inner {
     /// Takes the leader state out. One of the same term, if there is another, continues its attempts.
@@ -17,13 +18,28 @@ impl Inner {
         table
     }
 
+    /// Drops what was taken over for a leadership that is to begin: the state changes, or another leadership begins or
+    /// none.
+    pub(super) fn drop_takeover(&mut self) {
+        if let Some(stale) = self.takeover.take() {
+            free_in_background(stale);
+        }
+    }
+
     /// Builds the leader state from the state, if this replica leads. Returns the reason if that panics; there is none
     /// then.
     pub(super) fn build_leader_state(&mut self) -> Option<String> {
         let (rules, (term, attempts)) = (self.rules, self.last_attempts);
+        let begins = self.leads.filter(|_| self.core.is_some());
+        let takeover = self.takeover.take_if(|takeover| takeover.is_done() && Some(takeover.term()) == begins);
+        self.drop_takeover();
         let built = catch_panic(|| {
             self.leads.zip(self.core.as_ref()).map(|(leads, core)| {
-                let fresh = LeaderState::new(leads, rules, core).with_table_memory(self.table_memory.clone());
+                let fresh = match takeover {
+                    Some(takeover) => takeover.finish(rules),
+                    None => LeaderState::new(leads, rules, core),
+                };
+                let fresh = fresh.with_table_memory(self.table_memory.clone());
                 if leads == term { fresh.with_attempts(attempts) } else { fresh }
             })
         });
@@ -60,6 +76,22 @@ impl AppliedLeaderState<'_> {
 }
 
 impl ShardMachine {
+    /// Takes the next page of the state over for a leadership that is to begin in this term. Returns true once there is
+    /// no more to do before it.
+    pub(crate) fn prepare_leadership(&self, term: u64) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.takeover.as_ref().is_some_and(|takeover| takeover.term() != term) {
+            inner.drop_takeover();
+        }
+        let Inner { core, takeover, rules, .. } = &mut *inner;
+        let Some(core) = core else { return true };
+        let begun = takeover.get_or_insert_with(|| Takeover::new(term, *rules));
+        // A panic in it comes again when the leadership begins, and is handled there.
+        let is_done = begun.is_done() || catch_panic(|| begun.take_page(core)).unwrap_or(true);
+        drop(inner);
+        is_done
+    }
+
     /// Drops a leader state that panicked, which redirects its callers.
     pub(super) fn drop_leader_state(&self, inner: &mut Inner, panicked: &CaughtPanic) {
         let half = inner.take_leader_state();

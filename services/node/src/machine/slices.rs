@@ -186,6 +186,7 @@ impl ShardMachine {
     pub(super) fn apply_next_slice<'a>(&'a self, mut entry: Entry<'a>) -> Result<Applied<'a>, ApplyFailure> {
         let mut inner = self.inner.lock();
         let began = Instant::now();
+        inner.drop_takeover();
         let Inner { core, leader_state, .. } = &mut *inner;
         let Some(core) = core else { return Err(failure::already_failed()) };
         let mut table = AppliedLeaderState { state: leader_state.as_mut(), panicked: None };

@@ -112,6 +112,7 @@ impl ShardMachine {
         (inner.kept, inner.backlog) = (None, SectionList::default());
         inner.differs_from_part = false;
         inner.epoch += 1;
+        inner.drop_takeover();
         // Under the lock, so that health never contradicts the state for long.
         self.health.send_replace(ShardHealth::Healthy);
         drop(inner);

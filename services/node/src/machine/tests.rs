@@ -224,6 +224,36 @@ async fn a_leader_state_that_panicked_is_built_again_in_its_term() {
     assert!(attach(second).is_some());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_leadership_begins_with_what_was_taken_over_in_pages_unless_the_state_has_changed_since() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    let open = |number: usize| {
+        let command = Command::Locks(testing::open_session(&format!("se_{number}"), 10_000));
+        Bytes::from(codec::encode(&command))
+    };
+    let apply = |commands: &[Bytes]| finish(machine.apply(header(1_000), commands, ReplyMode::Encode).expect("sound"));
+    apply(&std::iter::once(opening()).chain((0..2_500).map(open)).collect::<Vec<_>>());
+    // How many pages follow the next one.
+    let prepare =
+        |term| std::iter::repeat_with(|| machine.prepare_leadership(term)).take_while(|is_done| !is_done).count();
+    assert_eq!((prepare(TERM), prepare(TERM)), (2, 0), "1,024 sessions in a page");
+    assert!(!machine.prepare_leadership(TERM + 1), "it is of another term");
+    apply(&[open(2_500)]);
+    assert_eq!(prepare(TERM), 2, "it was out of date");
+    tokio::time::advance(Duration::from_millis(100)).await;
+    machine.on_leadership_change(Some(TERM));
+    let remaining_ms = |core: &ShardState, table: &mut LeaderState| {
+        let of_session = |number| table.heartbeats.remaining_ms(number, Instant::now());
+        core.sessions().map(|session| of_session(session.number)).collect::<Vec<_>>()
+    };
+    assert_eq!(machine.with_leader_state(TERM, remaining_ms), Some(vec![Some(10_000); 2_501]));
+
+    machine.on_leadership_change(None);
+    assert!(!machine.prepare_leadership(TERM + 1), "half of it");
+    machine.on_leadership_change(Some(TERM + 1));
+    assert_eq!(machine.with_leader_state(TERM + 1, remaining_ms), Some(vec![Some(10_000); 2_501]), "the rest as well");
+}
+
 #[tokio::test]
 async fn a_leader_state_that_is_replaced_in_its_term_continues_its_attempts() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);

@@ -354,3 +354,30 @@ async fn who_resumes_again_and_again_without_a_report_does_not_live_on() {
     assert!(table_state(&node).await.is_ready());
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_is_refused_without_an_entry_once_the_last_such_namespace_is_gone() {
+    let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
+    let node = start(dir.path(), &secret).await;
+    open_namespace(&node).await;
+    let session = open(&node, "se_1").await;
+    let table_epoch = table_state(&node).await.epoch;
+    let purge = NamespaceMessage::Purge { namespace: soft() };
+    let deliver = LocksCommand::Deliver { source: "namespaces_00".to_owned(), number: 2, message: purge };
+    assert_eq!(apply(&node, deliver).await, Ok(Response::Done));
+    let report = TableReport {
+        namespace: soft(),
+        session: session.number,
+        connection_epoch: session.epoch,
+        seq: 0,
+        table_epoch,
+        part: 1,
+        parts: 1,
+        granted: Vec::new(),
+        pending: Vec::new(),
+    };
+    let refused = apply(&node, LocksCommand::Table(TableCommand::Report(report))).await;
+    // The log would say that it takes none, which is for gateways to try again.
+    assert!(matches!(refused, Err(CommandError::SessionNotFound(_))), "{refused:?}");
+    node.stop().await;
+}

@@ -131,3 +131,46 @@ async fn a_child_ends_with_its_parent_and_its_trouble_ends_with_it() {
     tasks.shutdown().await;
     assert_eq!(gone.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_parent_says_that_an_essential_task_of_a_child_failed_until_the_child_ends() {
+    let tasks = set();
+    let (child, other) = (tasks.child(), tasks.child());
+    child.spawn_essential("proposer", async { panic!("of a child") });
+    assert!(failure(&child).await.reason.contains("of a child"));
+    assert!(tasks.unhealthy_reason().expect("it has failed").contains("task proposer has failed: panic at "));
+    assert_eq!((tasks.failed().borrow().clone(), other.failed().borrow().clone()), (None, None));
+    child.shutdown().await;
+    assert_eq!((tasks.unhealthy_reason(), other.unhealthy_reason()), (None, None));
+    assert!(child.unhealthy_reason().is_some(), "the first one stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_in_a_set_of_the_process_is_said_until_it_runs_again_or_its_set_ends() {
+    assert_eq!(failing_process_task(), None);
+    let (one, other) = (TaskSet::of_process(), TaskSet::of_process());
+    one.spawn_restarting("accept", || async { panic!("of one") });
+    tokio::task::yield_now().await;
+    let runs = AtomicUsize::new(0);
+    other.spawn_until_done("accept", move || {
+        let is_first = runs.fetch_add(1, Ordering::Relaxed) == 0;
+        async move { assert!(!is_first, "of another") }
+    });
+    tokio::task::yield_now().await;
+    assert!(failing_process_task().expect("both wait").contains("of one"));
+    one.shutdown().await;
+    assert!(failing_process_task().expect("the other one waits").contains("of another"));
+    sleep(2 * INITIAL_BACKOFF).await;
+    assert_eq!(failing_process_task(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_in_the_background_is_said_apart() {
+    let tasks = TaskSet::in_background();
+    tasks.spawn_restarting("metrics", || async { panic!("no luck") });
+    tokio::task::yield_now().await;
+    assert!(failing_background_task().expect("it waits").contains("task metrics has failed: panic at "));
+    assert!(failing_process_task().is_none_or(|failing| !failing.contains("metrics")), "the process is ready");
+    tasks.shutdown().await;
+    assert_eq!(failing_background_task(), None);
+}

@@ -112,6 +112,25 @@ async fn a_lock_that_is_forced_open_goes_to_the_next() {
 }
 
 #[tokio::test]
+async fn who_holds_a_lock_is_asked_for_it() {
+    let rest = soft_tenant().await;
+    let (mut holder, _) = open(&rest).await;
+    let token = holder.acquire("a", "x").await;
+    let body = json!({"name": "x", "reason": "deploy", "within_ms": 60_000});
+    let asked = rest.json("POST /v1/namespaces/ns/lock-sets/ask-release", body).await.ok();
+    assert_eq!((&asked["asked"], &asked["truncated"]), (&json!(1), &json!(false)), "{asked}");
+    let told = holder.receive().await;
+    assert_eq!((&told["type"], &told["fencing_token"]), (&json!("release_requested"), &json!(token)), "{told}");
+    assert_eq!((&told["reason"], &told["force"]), (&json!("deploy"), &json!(false)), "{told}");
+    let shown = &lock_view(&rest).await["write_lock_holder"];
+    assert_eq!(shown["release_requested"]["reason"], "deploy", "{shown}");
+    holder.send(json!({"type": "release", "request_id": "a"})).await;
+    holder.expect_ready("a").await;
+    let body = json!({"name": "x"});
+    assert_eq!(rest.json("POST /v1/namespaces/ns/lock-sets/ask-release", body).await.ok()["asked"], 0);
+}
+
+#[tokio::test]
 async fn a_resumed_session_has_what_its_client_lists() {
     let rest = soft_tenant().await;
     let (mut socket, id) = open(&rest).await;
@@ -138,7 +157,8 @@ async fn what_such_a_namespace_does_not_have_is_refused_by_its_field() {
         ("locks/x/acquire", json!({"session_id": id}), "session_id"),
         ("locks/x/release", json!({"session_id": id}), "session_id"),
         ("sessions", json!({"process_id": "p", "ttl_ms": 10_000}), "keeps_table"),
-        ("lock-sets/ask-release", json!({"name": "x"}), "path"),
+        ("lock-sets/ask-release", json!({"name": "x", "force": true}), "force"),
+        ("semaphores/ask-release", json!({"name": "s"}), "namespace"),
         ("semaphores/configure", json!({"name": "s", "permits": 1}), "namespace"),
         ("barriers/configure", json!({"name": "b", "parties": 2}), "namespace"),
     ] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -57,9 +57,19 @@ impl Overload {
         self.goodput_per_second / self.peak_per_second
     }
 
-    /// Returns `pass` if that is as much as it has to be, else `FAIL`.
+    /// Checks that this is as much as it has to be.
+    ///
+    /// # Errors
+    /// When it is less, or nothing was done at the peak.
+    pub fn check(&self) -> Result<()> {
+        let (share, least) = (100.0 * self.share_of_peak(), 100.0 * MIN_SHARE_OF_PEAK);
+        ensure!(share >= least, "in the overload {share:.1} % of the peak were done, not {least:.0} %");
+        Ok(())
+    }
+
+    /// Returns `pass` if it is, else `FAIL`.
     pub fn verdict(&self) -> &'static str {
-        if self.share_of_peak() >= MIN_SHARE_OF_PEAK { "pass" } else { "FAIL" }
+        if self.check().is_ok() { "pass" } else { "FAIL" }
     }
 }
 
@@ -182,4 +192,27 @@ async fn pair(client: &mut Client, lock: &LockName) -> Result<()> {
 
 fn is_rejected(error: &str) -> bool {
     error.starts_with("status 429") || error.starts_with("status 503")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_the_service_has_to_do_in_an_overload_is_an_error() {
+        let with = |peak_per_second, goodput_per_second| Overload {
+            best_clients: 64,
+            peak_per_second,
+            clients: 640,
+            goodput_per_second,
+            late_per_second: 0.0,
+            shed_per_second: 0.0,
+            failed: 0,
+            first_failure: None,
+        };
+        assert!(with(1_000.0, 850.0).check().is_ok());
+        let error = with(1_000.0, 849.0).check().unwrap_err().to_string();
+        assert!(error.contains("84.9 %") && error.contains("85 %"), "{error}");
+        assert_eq!(with(0.0, 0.0).verdict(), "FAIL");
+    }
 }

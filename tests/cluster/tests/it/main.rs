@@ -17,6 +17,7 @@ mod observability;
 mod operations;
 mod partitions;
 mod pipelined_sessions;
+mod poison;
 mod quorum_loss;
 mod revocations;
 mod sessions;

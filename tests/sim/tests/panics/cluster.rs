@@ -31,7 +31,7 @@ const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
 /// A path with this name in it is what [`PanickingObserver`] looks for.
 pub(crate) const POISON: &str = "poison";
 
-/// What every node shows of itself, again and again: reasons why it was not ready.
+/// What every node shows of itself, again and again: reasons why it was not ready, and failing tasks.
 pub(crate) type NotReadyReasons = Arc<Mutex<BTreeSet<String>>>;
 
 /// Panics in the middle of an entry with an acquire that names [`POISON`], so often at most, unless it has no effect.
@@ -84,7 +84,7 @@ pub(crate) struct TestCluster {
     pub(crate) router: Router,
     pub(crate) seen: NotReadyReasons,
     pub(crate) observers: Vec<Arc<PanickingObserver>>,
-    secret: ClusterSecret,
+    pub(crate) secret: ClusterSecret,
     disks: Vec<MemoryDisk>,
     nodes: Vec<Option<RunningNode>>,
 }
@@ -132,12 +132,13 @@ impl TestCluster {
         let address = self.config.nodes[number].address.clone();
         let listener = eventually("the port is free again", async || TcpListener::bind(&address).await.ok()).await;
         let (stop, stopped) = oneshot::channel();
-        let (served, seen) = (node.clone(), self.seen.clone());
+        let (served, seen, router) = (node.clone(), self.seen.clone(), self.router.clone());
         let probes = AdminEndpoints { metrics: Arc::new(String::new), is_operator: Arc::new(|_| false) };
         tokio::spawn(async move {
             let looking = async {
                 loop {
-                    seen.lock().extend(served.not_ready()());
+                    let failing = served.failing_task()().into_iter().chain(router.failing_task());
+                    seen.lock().extend(served.not_ready()().into_iter().chain(failing));
                     sleep(Duration::from_millis(2)).await;
                 }
             };
@@ -170,9 +171,11 @@ impl TestCluster {
         self.statuses(true).into_iter().filter_map(of_shard).collect()
     }
 
+    /// Waits until all nodes serve and all their tasks run.
     pub(crate) async fn wait_ready(&self) {
+        let reason = |one: &RunningNode| one.node.not_ready()().or_else(one.node.failing_task());
         let is_ready = async || {
-            let reasons: Vec<String> = self.nodes.iter().flatten().filter_map(|one| one.node.not_ready()()).collect();
+            let reasons: Vec<String> = self.nodes.iter().flatten().filter_map(reason).collect();
             if reasons.is_empty() { Ok(()) } else { Err(reasons) }
         };
         let mut last = Vec::new();

@@ -1,7 +1,9 @@
 //! Panics in the middle of an entry and in long-lived tasks: a failure is reported, the task restarted or the replica
-//! stopped, and nothing else stops. Panics of tasks need a build with mutations; `make mutations` makes one.
+//! stopped, and nothing else stops. Panics of tasks need a build with mutations; `make panics` runs them in one.
 
 mod cluster;
+#[cfg(feature = "mutations")]
+mod gateway;
 mod reports;
 mod state_machine;
 #[cfg(feature = "mutations")]

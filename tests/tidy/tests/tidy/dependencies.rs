@@ -23,7 +23,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
     ("runtime", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
     ("operator", &["auth", "supervise"]),
-    ("rpc", &["proto", "auth", "tls", "supervise"]),
+    ("rpc", &["proto", "auth", "tls", "supervise", "fair_queue"]),
     ("routing", &["rpc", "types", "proto", "cluster", "auth", "telemetry", "supervise", "fair_queue"]),
     ("replication", &["rpc", "storage", "proto", "mutations", "supervise", "fair_queue", "clock"]),
     (

@@ -18,7 +18,7 @@ fn rust_files() -> Vec<SourceFile> {
 }
 
 /// Every Rust file with what it says. Which files are tests is known only once all declarations of modules were seen.
-fn scans() -> Vec<(SourceFile, Scan)> {
+pub(crate) fn scans() -> Vec<(SourceFile, Scan)> {
     let files = rust_files();
     let scan = |file: &SourceFile, is_test| {
         rust::scan(&file.path, &file.text, is_test).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()))
@@ -95,6 +95,23 @@ fn every_crate_says_what_it_is_for_and_keeps_the_lints_of_the_workspace() {
             findings.push(format!("{}: has no `[lints] workspace = true`", package.manifest_path));
         }
     }
+    assert_none(&findings);
+}
+
+/// Files of one line each, which name the parser that they feed.
+const FUZZ_TARGETS: &str = "tests/fuzz/guided/targets";
+
+#[test]
+fn every_module_says_what_it_is_for() {
+    // The tests of a module in a file of their own have its purpose.
+    let has_own_purpose = |file: &SourceFile| {
+        let stem = file.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        stem != "tests" && !stem.ends_with("_tests") && !file.path.starts_with(FUZZ_TARGETS)
+    };
+    let is_undocumented = |file: &SourceFile| !file.text.starts_with("//! ");
+    let files = rust_files().into_iter().filter(has_own_purpose).filter(is_undocumented);
+    let findings: Vec<String> =
+        files.map(|file| format!("{}: open it with `//!` and what the module is for", file.path.display())).collect();
     assert_none(&findings);
 }
 

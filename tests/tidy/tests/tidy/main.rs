@@ -7,4 +7,5 @@ mod house_rules;
 mod limits;
 mod models;
 mod mutations;
+mod supervision;
 mod vocabulary;

@@ -162,7 +162,7 @@ impl Namespace {
         Ok(Response::Awaited { outcome, woken, locks: self.views(&[&path], revision, true) })
     }
 
-    fn await_records(&self) -> impl Iterator<Item = AwaitRecord> {
+    pub(in crate::locks) fn await_records(&self) -> impl Iterator<Item = AwaitRecord> {
         let awaits = self.conditions.iter().map(|(wait, _)| wait);
         let relocks = self.waits.iter().filter(|(_, waiting)| waiting.came_from.is_some());
         awaits.chain(relocks.map(|(position, _)| position.wait())).filter_map(|wait| self.await_record(wait))

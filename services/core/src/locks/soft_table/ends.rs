@@ -18,7 +18,9 @@ impl SoftTable {
                 }
             }
             Effect::NamespaceClosed { namespace } => {
-                self.rebuilds.remove(&NamespaceKey::of(namespace));
+                let key = NamespaceKey::of(namespace);
+                self.garbage.rebuilds.extend(self.rebuilds.remove(&key));
+                self.entering.remove(&key);
                 if self.core.slot_of(namespace).is_some() {
                     self.closed.push_back(namespace.clone());
                 }
@@ -50,8 +52,8 @@ impl SoftTable {
         has_ends || !self.freed.is_empty() || self.core.has_closed()
     }
 
-    /// Ends what has ended in the log, a slice of it, as far as there are revisions. In each namespace grants follow once
-    /// all of these sessions have ended, because waiters may belong to them.
+    /// Ends what has ended in the log, a slice of it, as far as there are revisions. In each namespace grants follow
+    /// once all of these sessions have ended, because waiters may belong to them.
     pub(super) fn settle(&mut self, context: &EntryContext) {
         if self.is_behind() && self.begin_end(context) {
             self.settle_some(context);

@@ -2,24 +2,25 @@
 
 use std::sync::Arc;
 
+use super::reported::ReportedClaim;
 use crate::locks::attempts::Attempts;
 use crate::locks::charge;
 use crate::locks::end::GrantContext;
 use crate::locks::hold::HoldTerms;
 use crate::locks::metadata::EncodedMetadata;
+use crate::locks::sessions::NamedRequest;
 use crate::locks::txn::NamespaceTxn;
 use crate::{Owner, ReportedHold, ReportedRequest, RevokedReason};
 
 impl NamespaceTxn<'_> {
-    /// Enters a claim of a session's request under its token, given the number of that request if another claim of it
-    /// was entered before. Returns that number; `None` if the claim conflicts with one that was entered before.
-    pub(super) fn enter(
-        &mut self,
-        session_id: &Arc<str>,
-        request: &ReportedRequest,
-        claim: &ReportedHold,
-        (known, transition_ms): (Option<u32>, u64),
-    ) -> Option<u32> {
+    /// Enters a claim of a session under its token. Returns whether it is entered: not if it conflicts with one that
+    /// was entered before.
+    pub(super) fn enter(&mut self, session_id: &Arc<str>, reported: &ReportedClaim<'_>, transition_ms: u64) -> bool {
+        self.try_enter(session_id, reported, transition_ms).is_some()
+    }
+
+    fn try_enter(&mut self, session_id: &Arc<str>, reported: &ReportedClaim<'_>, transition_ms: u64) -> Option<()> {
+        let ReportedClaim { request, claim, is_known } = *reported;
         let name = Owner::Session { session_id: session_id.to_string(), holder: request.holder.clone() };
         let owner = self.ns.owner_id(&name);
         let spot = self.ns.tree.lookup(&claim.path);
@@ -33,10 +34,14 @@ impl NamespaceTxn<'_> {
             return None;
         }
         let session = self.ns.sessions.get(session_id)?;
-        // Ids are unique in a session.
-        if known.is_none() && self.ns.request_named(&session.requests, &request.request_id).is_some() {
-            return None;
-        }
+        // Ids are unique in a session. What was entered of a request before may have ended since.
+        let known = match self.ns.request_named(&session.requests, &request.request_id) {
+            Some(NamedRequest::Granted(number)) if is_known && self.ns.granted_requests.get(number).owner == owner => {
+                Some(number)
+            }
+            Some(_) => return None,
+            None => None,
+        };
         let owner = self.ns.intern_owner(&name);
         let node = self.ns.tree.ensure_path(&claim.path);
         if !is_there {
@@ -58,7 +63,7 @@ impl NamespaceTxn<'_> {
             None => self.enter_request(owner, request, claim)?,
         };
         self.claim_hold(node, owner, claim.mode, Some(number));
-        Some(number)
+        Some(())
     }
 
     fn enter_request(

@@ -14,6 +14,9 @@ impl SoftTable {
 
     /// Returns whether a command for these tables would create state in them. Repeats and releases do not.
     pub fn creates_state(&self, log: &ShardState, command: &LocksCommand) -> bool {
+        if Self::adds_request(log, command) {
+            return true;
+        }
         let session = log.locks().filter(|_| asks(command)).and_then(|log| log.table_session(command).ok());
         let Some((namespace, _, session)) = session else { return false };
         let number = session.facts.number;

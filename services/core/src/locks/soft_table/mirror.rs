@@ -19,6 +19,16 @@ use crate::{
 const MAX_HOLDS: u64 = 200_000;
 
 impl SoftTable {
+    /// Makes a namespace as it is in the log. Returns its slot.
+    pub(super) fn mirror_namespace(&mut self, namespace: &Namespace) -> Option<u32> {
+        let limits = table_limits(&namespace.limits);
+        let key = NamespaceKey::of(&namespace.id);
+        if self.core.slots.get(&key).is_none_or(|slot| self.core.namespaces.get(*slot).limits != limits) {
+            self.core.open(&namespace.id, &limits, Durability::Full);
+        }
+        self.core.slots.get(&key).copied()
+    }
+
     /// Makes the namespace and the session of a request as they are in the log.
     pub(super) fn mirror(
         &mut self,
@@ -27,12 +37,7 @@ impl SoftTable {
         session_id: &Arc<str>,
         facts: &SessionFacts,
     ) {
-        let limits = table_limits(&namespace.limits);
-        let key = NamespaceKey::of(&namespace.id);
-        if self.core.slots.get(&key).is_none_or(|slot| self.core.namespaces.get(*slot).limits != limits) {
-            self.core.open(&namespace.id, &limits, Durability::Full);
-        }
-        let Some(slot) = self.core.slots.get(&key).copied() else { return };
+        let Some(slot) = self.mirror_namespace(namespace) else { return };
         let there = self.core.namespaces.get(slot).sessions.get(session_id).map(|there| Arc::clone(&there.facts));
         match there {
             Some(there) if there.number == facts.number && there.epoch == facts.epoch => {}
@@ -178,12 +183,9 @@ impl LocksState {
         }
     }
 
-    /// Returns whether the slice has room for one more end, and takes that. What costs nothing else counts, too. The first
-    /// call in a slice returns true, so call it only if there is something to end.
+    /// Returns whether the slice has room for one more end, and takes that.
     pub(super) fn takes_end(&mut self) -> bool {
-        let has_room = self.budget.ends > 0 && self.budget.grants > 0 && self.budget.visits > 0;
-        self.budget.ends = self.budget.ends.saturating_sub(1);
-        has_room
+        self.budget.takes_end()
     }
 
     /// Ends a session. What that frees is to be granted afterwards.

@@ -1,14 +1,13 @@
 //! What gateways report of the sessions of before the epoch, in one namespace, until it is entered into its lock table.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_mutations::{Mutation, is_enabled};
 
+use super::reported::{ClaimPlace, Report, ReportedClaim, WaitOrder};
 use crate::locks::namespace::Namespace;
-use crate::{CommandError, MAX_REPORT_PARTS, ReportedRequest, ReportedWait, SessionNumber, TableReport, WaitId};
-
-/// Where a reported request waits: those with a ticket first, in its order, the others as their reports came.
-type QueueOrder = (bool, Option<WaitId>, u64);
+use crate::{CommandError, FencingToken, MAX_REPORT_PARTS, ReportedWait, SessionNumber, TableReport};
 
 /// How far the lock table of a namespace is.
 #[derive(Debug, Default)]
@@ -18,19 +17,26 @@ pub(super) struct Rebuild {
     missing: BTreeSet<SessionNumber>,
     /// Reports of which there are more parts.
     parts: BTreeMap<SessionNumber, Parts>,
-    /// Whole reports that are not entered yet.
+    /// Whole reports, until everything is entered.
     reports: BTreeMap<SessionNumber, Report>,
+    /// Of each part of them the next claim, in the order in which they are entered. Those that are given up are passed
+    /// over.
+    claims: BTreeSet<(Reverse<FencingToken>, SessionNumber, ClaimPlace)>,
+    /// Of each part the next request that waits, in the order of the queue.
+    waits: BTreeSet<(WaitOrder, SessionNumber)>,
     /// The number of whole reports so far.
     taken: u64,
     stage: Stage,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
     Collecting,
-    /// All claims are entered, and these requests are still to be queued, in order.
-    Queueing(VecDeque<RequestToQueue>),
+    /// All reports were there: their claims are entered.
+    Entering,
+    /// All claims are entered, and requests that wait are queued.
+    Queueing,
     Complete,
 }
 
@@ -41,15 +47,6 @@ struct Parts {
     taken: u32,
     of: u32,
     report: Report,
-}
-
-/// What is known of a session.
-#[derive(Debug, Default)]
-pub(super) struct Report {
-    /// Its place among the reports.
-    order: u64,
-    pub(super) granted: Vec<ReportedRequest>,
-    pending: Vec<ReportedWait>,
 }
 
 /// A request that is to be queued.
@@ -66,27 +63,51 @@ impl Rebuild {
         Self { missing, stage, ..Self::default() }
     }
 
+    /// Returns a table where everything is entered.
+    pub(super) fn complete() -> Self {
+        Self::of(BTreeSet::new())
+    }
+
     /// Returns whether everything is entered, or there is nothing to enter.
     pub(super) fn is_complete(&self, namespace: &Namespace) -> bool {
         match self.stage {
             Stage::Collecting => self.reports.is_empty() && self.is_all_there(namespace),
-            Stage::Queueing(_) => false,
+            Stage::Entering | Stage::Queueing => false,
             Stage::Complete => true,
         }
     }
 
-    /// Returns whether everything is there, entered or not.
+    /// Returns whether everything is there, and nothing of it is to be entered.
     pub(super) fn can_be_complete(&self, namespace: &Namespace) -> bool {
         match self.stage {
-            Stage::Collecting => self.is_all_there(namespace),
-            Stage::Queueing(_) => false,
+            Stage::Collecting => !self.has_claims() && !self.has_waits() && self.is_all_there(namespace),
+            Stage::Entering | Stage::Queueing => false,
             Stage::Complete => true,
+        }
+    }
+
+    /// Returns whether a step can go on with it. While claims are entered, a session that expires is waited for, as if
+    /// it had reported nothing.
+    pub(super) fn can_go_on(&self, namespace: &Namespace) -> bool {
+        match self.stage {
+            Stage::Collecting => self.is_all_there(namespace),
+            Stage::Entering => self.has_claims() || self.is_all_there(namespace),
+            Stage::Queueing => true,
+            Stage::Complete => false,
+        }
+    }
+
+    /// Returns the number of sessions that have reported and are not entered completely, once all have.
+    pub(super) fn unentered(&self) -> u64 {
+        match self.stage {
+            Stage::Collecting | Stage::Complete => 0,
+            Stage::Entering | Stage::Queueing => self.reports.values().filter(|it| it.has_more()).count() as u64,
         }
     }
 
     /// Returns whether it was completed.
     pub(super) fn has_completed(&self) -> bool {
-        matches!(self.stage, Stage::Complete)
+        self.stage == Stage::Complete
     }
 
     fn is_all_there(&self, namespace: &Namespace) -> bool {
@@ -105,7 +126,7 @@ impl Rebuild {
             return Err(CommandError::InvalidArgument(format!("part: must be 1 to parts, at most {MAX_REPORT_PARTS}")));
         }
         let is_awaited = self.missing.contains(&report.session) || is_enabled(Mutation::SoftUnordered);
-        if !matches!(self.stage, Stage::Collecting) || !is_awaited {
+        if self.stage != Stage::Collecting || !is_awaited {
             return Err(CommandError::SessionNotFound(report.session.to_string()));
         }
         let number = report.session;
@@ -123,82 +144,128 @@ impl Rebuild {
         let (is_copy, is_next) = (report.part <= parts.taken, report.part == parts.taken + 1);
         if is_next {
             parts.taken += 1;
-            parts.report.granted.extend_from_slice(&report.granted);
-            parts.report.pending.extend_from_slice(&report.pending);
+            parts.report.add(report);
         }
         if parts.taken == parts.of {
-            self.taken += 1;
-            self.missing.remove(&number);
-            self.reports.insert(number, Report { order: self.taken, ..parts.report });
+            self.add_whole(number, parts.report);
             return Ok((true, true));
         }
         self.parts.insert(number, parts);
         if is_next || is_copy { Ok((is_next, false)) } else { out_of_order() }
     }
 
+    fn add_whole(&mut self, number: SessionNumber, mut report: Report) {
+        self.taken += 1;
+        report.set_order(self.taken);
+        self.missing.remove(&number);
+        self.claims.extend(report.first_claims().map(|(token, place)| (token, number, place)));
+        self.waits.extend(report.first_waits().map(|next| (next, number)));
+        self.reports.insert(number, report);
+    }
+
     /// A session has ended in the log. One that expired may be in transition: without its report it is waited for, as
-    /// if it had none.
-    pub(super) fn session_ended(&mut self, number: SessionNumber) {
-        self.parts.remove(&number);
-        if self.reports.remove(&number).is_some() {
+    /// if it had none. Returns what is to be freed.
+    pub(super) fn session_ended(&mut self, number: SessionNumber) -> Option<Report> {
+        let unfinished = self.parts.remove(&number).map(|parts| parts.report);
+        let Some(report) = self.reports.remove(&number) else { return unfinished };
+        self.forget_next(number, &report);
+        // What is entered of it ends there.
+        if self.stage == Stage::Collecting || (self.stage == Stage::Entering && report.has_claims()) {
             self.missing.insert(number);
         }
-        if let Stage::Queueing(queue) = &mut self.stage {
-            queue.retain(|waiting| waiting.session != number);
-        }
+        Some(report)
     }
 
-    /// A session gives up a request, or all of them, that are not entered yet.
+    /// A session gives up a request, or all of them, as far as they are not entered.
     pub(super) fn withdraw(&mut self, number: SessionNumber, request_id: Option<&str>) {
-        let is_it = |id: &str| request_id.is_none_or(|request_id| request_id == id);
-        if let Some(report) = self.reports.get_mut(&number) {
-            report.granted.retain(|request| !is_it(&request.request_id));
-            report.pending.retain(|wait| !is_it(&wait.request_id));
+        let Some(mut report) = self.reports.remove(&number) else { return };
+        if request_id.is_none() {
+            self.forget_next(number, &report);
         }
-        if let Stage::Queueing(queue) = &mut self.stage {
-            queue.retain(|waiting| waiting.session != number || !is_it(&waiting.wait.request_id));
+        report.withdraw(request_id);
+        self.reports.insert(number, report);
+    }
+
+    fn forget_next(&mut self, number: SessionNumber, report: &Report) {
+        for (token, place) in report.first_claims() {
+            self.claims.remove(&(token, number, place));
+        }
+        for next in report.first_waits() {
+            self.waits.remove(&(next, number));
         }
     }
 
-    /// Returns whether a session has a whole report that is not entered yet.
+    /// Returns whether a session has a whole report, until everything is entered.
     pub(super) fn has_report(&self, number: SessionNumber) -> bool {
         self.reports.contains_key(&number)
     }
 
-    /// Takes all reports if they are all there. Their requests that wait are queued from now on.
-    pub(super) fn take_reports(&mut self, namespace: &Namespace) -> Option<BTreeMap<SessionNumber, Report>> {
-        if !matches!(self.stage, Stage::Collecting) || !self.is_all_there(namespace) {
-            return None;
-        }
-        let mut reports = std::mem::take(&mut self.reports);
-        let mut queue: Vec<(QueueOrder, RequestToQueue)> = Vec::new();
-        for (session, report) in &mut reports {
-            let pending = std::mem::take(&mut report.pending).into_iter();
-            queue.extend(pending.map(|wait| {
-                ((wait.ticket.is_none(), wait.ticket, report.order), RequestToQueue { session: *session, wait })
-            }));
-        }
-        queue.sort_by_key(|(place, _)| *place);
-        if is_enabled(Mutation::SoftQueueShuffled) {
-            queue.reverse();
-        }
-        self.stage = Stage::Queueing(queue.into_iter().map(|(_, waiting)| waiting).collect());
-        (self.missing, self.parts) = (BTreeSet::new(), BTreeMap::new());
-        Some(reports)
+    /// Returns whether nothing is entered yet.
+    pub(super) fn is_collecting(&self) -> bool {
+        self.stage == Stage::Collecting
     }
 
-    /// Returns whether requests are to be queued.
+    /// Begins to enter claims if all reports are there.
+    pub(super) fn begin_to_enter(&mut self, namespace: &Namespace) {
+        if self.stage == Stage::Collecting && self.is_all_there(namespace) {
+            self.stage = Stage::Entering;
+            (self.missing, self.parts) = (BTreeSet::new(), BTreeMap::new());
+        }
+    }
+
+    /// Returns whether there may be claims to enter.
+    pub(super) fn has_claims(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
+    /// Gives up all claims that are still to be entered.
+    pub(super) fn forget_claims(&mut self) {
+        self.claims.clear();
+    }
+
+    /// Takes the next claim, which has the highest token: its session, and where it is.
+    pub(super) fn next_claim(&mut self) -> Option<(SessionNumber, ClaimPlace)> {
+        let (_, number, place) = self.claims.pop_first()?;
+        let next = self.reports.get_mut(&number)?.pass_claim(place);
+        self.claims.extend(next.map(|(token, place)| (token, number, place)));
+        Some((number, place))
+    }
+
+    /// Returns a claim that was taken. `None` if it is given up.
+    pub(super) fn claim(&self, (number, place): (SessionNumber, ClaimPlace)) -> Option<ReportedClaim<'_>> {
+        self.reports.get(&number)?.claim(place)
+    }
+
+    /// Records that a claim was entered.
+    pub(super) fn entered(&mut self, (number, place): (SessionNumber, ClaimPlace)) {
+        if let Some(report) = self.reports.get_mut(&number) {
+            report.entered(place);
+        }
+    }
+
+    /// Begins to queue requests that wait, once all claims are entered. Returns whether it goes on with that.
+    pub(super) fn begin_to_queue(&mut self, namespace: &Namespace) -> bool {
+        if self.stage == Stage::Entering && !self.has_claims() && self.is_all_there(namespace) {
+            self.stage = Stage::Queueing;
+        }
+        self.is_queueing()
+    }
+
+    /// Returns whether requests are being queued.
     pub(super) fn is_queueing(&self) -> bool {
-        matches!(self.stage, Stage::Queueing(_))
+        self.stage == Stage::Queueing
     }
 
-    /// Takes the next request that is to be queued. The table is complete after the last one.
+    /// Returns whether there may be requests to queue.
+    pub(super) fn has_waits(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    /// Takes the next request that is to be queued. `None` if it is given up.
     pub(super) fn next_waiting(&mut self) -> Option<RequestToQueue> {
-        let Stage::Queueing(queue) = &mut self.stage else { return None };
-        let next = queue.pop_front();
-        if next.is_none() {
-            self.stage = Stage::Complete;
-        }
-        next
+        let ((_, _, _, place), session) = self.waits.pop_first()?;
+        let (wait, next) = self.reports.get_mut(&session)?.take_wait(place);
+        self.waits.extend(next.map(|next| (next, session)));
+        Some(RequestToQueue { session, wait: wait? })
     }
 }

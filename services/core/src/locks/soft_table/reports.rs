@@ -1,22 +1,20 @@
-//! Takes reports of sessions of before the epoch, and enters them once they are all there: claims, then requests that
-//! wait.
+//! Takes reports of sessions of before the epoch, and what those give up before it is entered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::rebuild::{Rebuild, Report, RequestToQueue};
+use super::rebuild::Rebuild;
 use super::{SoftTable, busy};
 use crate::locks::namespace::Namespace;
-use crate::locks::request::Request;
 use crate::locks::sessions::Session;
 use crate::locks::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
     CommandError, Durability, EntryContext, FencingToken, LocksCommand, MAX_WAITING_FOR, MessageSeq, NamespaceRef,
     OpenSession, Owner, Release, ReleaseTarget, ReportedWait, Response, SessionAcquire, SessionCommand, SessionNumber,
-    SessionRequest, SessionTerms, TableReport, TableState, Wait,
+    SessionRequest, SessionTerms, TableCommand, TableReport, TableState, Wait,
 };
 
 /// What a command of a reported session gives up before its report is entered.
@@ -39,6 +37,15 @@ impl SoftTable {
     /// Returns whether what a session of before holds is known.
     pub fn has_reported(&self, number: SessionNumber) -> bool {
         self.reported.contains(&number)
+    }
+
+    /// Returns why a command is refused that is a report about a session or a namespace that the log does not have: no
+    /// table has to begin for it, and the last one may be gone. `None` for a report of a later epoch, of which this log
+    /// does not know all sessions.
+    pub fn refused_report(log: &ShardState, command: &LocksCommand) -> Option<CommandError> {
+        let LocksCommand::Table(TableCommand::Report(report)) = command else { return None };
+        let log = log.locks().filter(|log| report.table_epoch <= log.table_epoch().epoch)?;
+        log.reported_session(report).err()
     }
 
     /// Returns whether a table of the log's namespaces is not complete. It visits all of them.
@@ -65,9 +72,8 @@ impl SoftTable {
     /// Forgets what is not entered yet of a session that has ended in the log.
     pub(super) fn forget_report(&mut self, namespace: NamespaceKey, number: SessionNumber) {
         self.reported.remove(&number);
-        if let Some(rebuild) = self.rebuilds.get_mut(&namespace) {
-            rebuild.session_ended(number);
-        }
+        let rebuild = self.rebuilds.get_mut(&namespace);
+        self.garbage.reports.extend(rebuild.and_then(|rebuild| rebuild.session_ended(number)));
     }
 
     /// Takes the number of claims that were not entered because they conflicted with others, or had ended by force.
@@ -80,7 +86,8 @@ impl SoftTable {
         let Some(log) = log.locks() else { return };
         let Some(of_log) = log.slot_of(namespace).map(|slot| log.namespaces.get(slot)) else { return };
         let Some(rebuild) = self.rebuilds.get(&NamespaceKey::of(namespace)) else { return };
-        state.missing = rebuild.missing(of_log).count() as u64;
+        // Those that are entered count less and less.
+        state.missing = rebuild.missing(of_log).count() as u64 + rebuild.unentered();
         let open_id = |number| {
             let (_, session_id) = log.sessions.get(&number)?;
             let session = of_log.sessions.get(session_id)?;
@@ -93,7 +100,7 @@ impl SoftTable {
         }
     }
 
-    /// Takes a part of a report. With the last one that is awaited, all claims are entered.
+    /// Takes a part of a report. With the last one that is awaited, claims begin to be entered.
     pub(super) fn take_report(
         &mut self,
         log: &LocksState,
@@ -130,104 +137,6 @@ impl SoftTable {
         Ok(if is_new { Response::Done } else { Response::Ignored })
     }
 
-    /// Enters what is there of all namespaces, as far as there are revisions.
-    pub fn rebuild_all(&mut self, log: &ShardState, context: &EntryContext) {
-        let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return };
-        self.hear_of_ends(log);
-        self.settle(context);
-        let of_log = |key| log.slots.get(key).map(|slot| log.namespaces.get(*slot));
-        let unfinished = self.rebuilds.iter().filter(|(_, rebuild)| !rebuild.has_completed());
-        let unfinished: Vec<&Namespace> = unfinished.filter_map(|(key, _)| of_log(key)).collect();
-        unfinished.into_iter().for_each(|namespace| self.rebuild(context, namespace));
-    }
-
-    /// Enters what was reported in a namespace if everything is there, as far as there are revisions.
-    pub(super) fn rebuild(&mut self, context: &EntryContext, namespace: &Namespace) {
-        let key = NamespaceKey::of(&namespace.id);
-        let is_ready = |rebuild: &Rebuild| {
-            !rebuild.has_completed() && (rebuild.is_queueing() || rebuild.can_be_complete(namespace))
-        };
-        if !self.rebuilds.get(&key).is_some_and(is_ready) || !self.begin_step(context) {
-            return;
-        }
-        let Some(mut rebuild) = self.rebuilds.remove(&key) else { return };
-        if let Some(reports) = rebuild.take_reports(namespace) {
-            self.enter_all(context, namespace, &reports);
-            self.garbage.reports.push(reports);
-        }
-        while self.check_revisions().is_ok() {
-            match rebuild.next_waiting() {
-                Some(waiting) => self.enqueue(context, namespace, &waiting),
-                None => break,
-            }
-        }
-        self.completed |= rebuild.has_completed();
-        self.rebuilds.insert(key, rebuild);
-    }
-
-    /// Enters all claims of reports, in descending order of token.
-    fn enter_all(&mut self, context: &EntryContext, namespace: &Namespace, reports: &BTreeMap<SessionNumber, Report>) {
-        let Some(slot) = self.core.slots.get(&NamespaceKey::of(&namespace.id)).copied() else { return };
-        let mut claims: Vec<(FencingToken, SessionNumber, usize, usize)> = Vec::new();
-        for (number, report) in reports {
-            for (at, request) in report.granted.iter().enumerate() {
-                claims.extend(request.claims.iter().enumerate().map(|(of, it)| (it.fencing_token, *number, at, of)));
-            }
-        }
-        if !is_enabled(Mutation::SoftFirstClaim) {
-            claims.sort_unstable_by(|one, other| other.0.cmp(&one.0).then_with(|| one.cmp(other)));
-        }
-        self.core.begin_slice();
-        let mut entered: BTreeMap<(SessionNumber, usize), u32> = BTreeMap::new();
-        let mut work = self.core.txn_in(slot, context);
-        for (token, number, at, of) in claims {
-            let Some(request) = reports.get(&number).and_then(|report| report.granted.get(at)) else { continue };
-            let Some(claim) = request.claims.get(of) else { continue };
-            let Some(session_id) = work.sessions.get(&number).map(|(_, session_id)| Arc::clone(session_id)) else {
-                continue;
-            };
-            let transition_ms = namespace.table_log.transition_ms(number).unwrap_or_default();
-            let known = entered.get(&(number, at)).copied();
-            let is_forfeit = namespace.table_log.is_forfeit(number, &claim.path, token);
-            let now = if is_forfeit { None } else { work.enter(&session_id, request, claim, (known, transition_ms)) };
-            match now {
-                Some(now) => _ = entered.insert((number, at), now),
-                None => {
-                    self.conflicts += 1;
-                    work.lose(&session_id, claim);
-                }
-            }
-        }
-        self.core.enforce_byte_limits();
-        self.collect_effects();
-    }
-
-    /// Queues a request that waits, or grants it. Whoever waits asks again, and hears of it then.
-    fn enqueue(&mut self, context: &EntryContext, namespace: &Namespace, waiting: &RequestToQueue) {
-        let RequestToQueue { session: number, wait } = waiting;
-        let ReportedWait { request_id, holder, metadata, claims, .. } = wait;
-        let Some((slot, session_id)) = self.core.sessions.get(number).cloned() else { return };
-        let acquire = SessionAcquire {
-            holder: holder.clone(),
-            claims: claims.clone(),
-            transition_ms: namespace.table_log.transition_ms(*number).unwrap_or_default(),
-            wait: Wait::Unlimited,
-            allow_upgrade: false,
-            request_id: request_id.clone(),
-        };
-        let terms = SessionTerms { at_least_ms: 0, metadata: metadata.clone() };
-        let owner = Owner::Session { session_id: session_id.to_string(), holder: holder.clone() };
-        let of_session = Request::of_session((&acquire, &terms), &owner, MessageSeq { epoch: 0, seq: 0 });
-        let request = Request { message: None, ..of_session };
-        self.core.begin_slice();
-        self.core.with_views = false;
-        // One that is refused is refused again when its session asks again.
-        let _ = self.core.txn_in(slot, context).acquire(&request, &[]);
-        self.core.with_views = true;
-        self.core.enforce_byte_limits();
-        self.collect_effects();
-    }
-
     /// Lets a reported session give up what is not entered yet. `None` if the command is for the table.
     pub(super) fn withdraw_reported(
         &mut self,
@@ -237,17 +146,20 @@ impl SoftTable {
     ) -> Option<Result<Response, CommandError>> {
         let (key, number) = (NamespaceKey::of(&namespace.id), session.facts.number);
         let (message, given_up) = given_up(command)?;
-        let rebuild = self.rebuilds.get(&key)?;
-        let (has_report, is_queueing) = (rebuild.has_report(number), rebuild.is_queueing());
-        if !has_report && !is_queueing {
-            return None;
-        }
-        if has_report {
-            let slot = self.core.slots.get(&key).copied()?;
+        let rebuild = self.rebuilds.get(&key).filter(|rebuild| rebuild.has_report(number))?;
+        let is_collecting = rebuild.is_collecting();
+        let slot = self.core.slots.get(&key).copied()?;
+        if is_collecting {
             match self.core.txn_in(slot, context).check_sequence(session_id, Some(message)) {
                 Ok(true) => {}
                 Ok(false) => return Some(Ok(Response::Ignored)),
                 Err(refused) => return Some(Err(refused)),
+            }
+        } else {
+            // The table does the same with the message.
+            let session = self.core.namespaces.get(slot).sessions.get(session_id)?;
+            if !matches!(session.is_next(Some(message)), Ok(true)) {
+                return None;
             }
         }
         let request_id = match given_up {
@@ -256,7 +168,7 @@ impl SoftTable {
         };
         self.rebuilds.get_mut(&key)?.withdraw(number, request_id);
         // What is entered already is given up there.
-        has_report.then(|| Ok(Response::Released { released: false, locks: Vec::new() }))
+        is_collecting.then(|| Ok(Response::Released { released: false, locks: Vec::new() }))
     }
 }
 

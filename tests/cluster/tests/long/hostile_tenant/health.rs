@@ -103,7 +103,7 @@ impl Health {
     }
 
     /// The bucket of the longest slice since then, in ms; 0 when there was none.
-    fn longest_slice_ms(&self, before: &Self) -> f64 {
+    pub(crate) fn longest_slice_ms(&self, before: &Self) -> f64 {
         let since = |(bound, count): (&u64, &u64)| (*bound, count - before.slices.get(bound).unwrap_or(&0).min(count));
         let all: Vec<(u64, u64)> = self.slices.iter().map(since).collect();
         let total = all.last().map_or(0, |(_, count)| *count);

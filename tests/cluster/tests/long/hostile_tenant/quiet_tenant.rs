@@ -41,6 +41,8 @@ pub(crate) struct Window {
     pub errors: Vec<String>,
     /// What was lost: holds, the session, the watcher.
     pub lost: Vec<String>,
+    /// What no slice of apply took longer than, in ms; of a calm window.
+    pub slice_ms: f64,
 }
 
 impl Window {

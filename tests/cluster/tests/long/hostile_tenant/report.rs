@@ -22,6 +22,12 @@ const MAX_TAIL_RATIO: f64 = 5.0;
 const P50_FLOOR_MS: f64 = 8.0;
 const P99_FLOOR_MS: f64 = 20.0;
 const P999_FLOOR_MS: f64 = 100.0;
+/// What a slice of apply may take in ms where the attack leaves processors idle.
+const MAX_SLICE_MS: f64 = 2.0;
+/// So many: no process has to wait for one then.
+const MIN_IDLE_PROCESSORS: f64 = 2.0;
+/// With fewer, a slice includes the time in which others run: below this time in ms nothing is held against an attack.
+const SHARED_SLICE_FLOOR_MS: f64 = 20.0;
 /// By how much a process may exceed its memory before all attacks, in MiB.
 const MAX_IDLE_GROWTH_MIB: u64 = 1_536;
 /// A snapshot is due after 50,000 entries; as many may come while it is written.
@@ -101,6 +107,12 @@ pub(crate) struct Row {
     /// What no slice of apply took longer than, in ms.
     #[serde(default)]
     pub slice_ms: f64,
+    /// The same when it is calm.
+    #[serde(default)]
+    pub calm_slice_ms: f64,
+    /// Processors that were idle during the attack, on average.
+    #[serde(default)]
+    pub idle_processors: f64,
     /// Entries of a group that were in no snapshot of a replica afterwards, where they were most.
     #[serde(default)]
     pub snapshot_lag: u64,
@@ -149,6 +161,18 @@ impl Row {
     pub(crate) fn broken(kind: Deployment, attack: &Attack, accounts: usize, reason: String) -> Self {
         let none = (Window::default(), CallStats::default());
         Self { deaths: vec![reason], ..Self::new(kind, attack, accounts, &none.0, &none.1, Duration::ZERO) }
+    }
+
+    /// Sets what the attack is compared with.
+    pub(crate) fn set_calm(&mut self, window: &Window, is_polite: bool) {
+        (self.calm, self.calm_is_polite) = (LatencySummary::without_stalls(window), is_polite);
+        self.calm_slice_ms = window.slice_ms;
+    }
+
+    /// What a slice may take in ms: the machine decides how much of that is waiting for a processor.
+    fn max_slice_ms(&self) -> f64 {
+        let floor = if self.idle_processors >= MIN_IDLE_PROCESSORS { MAX_SLICE_MS } else { SHARED_SLICE_FLOOR_MS };
+        floor.max(MAX_BASELINE_RATIO * self.calm_slice_ms)
     }
 
     /// The attack, and how many accounts made it if more than one did.
@@ -203,6 +227,9 @@ impl Row {
             if took > floor.max(ratio * usual) {
                 findings.push(format!("quiet {part} {took} ms, calm {usual}"));
             }
+        }
+        if self.slice_ms > self.max_slice_ms() {
+            findings.push(format!("a slice took up to {} ms, calm {}", self.slice_ms, self.calm_slice_ms));
         }
         let max_growth_mib = attack.max_growth_mib * self.accounts.max(1) as u64;
         for [before, most, _] in &self.memory {
@@ -275,8 +302,9 @@ fn cells(row: &Row) -> String {
     let slowest: Vec<String> = row.slowest.iter().map(|(what, ms)| format!("{what} {ms}")).collect();
     let busy = (row.busy * 100.0).round();
     format!(
-        "{quiet} | {stalls} | {calm} | {} | {busy} % | {memory} | {recovery} | {}{refused} in {:.0} s | {}",
+        "{quiet} | {stalls} | {calm} | {}, calm {} | {busy} % | {memory} | {recovery} | {}{refused} in {:.0} s | {}",
         row.slice_ms,
+        row.calm_slice_ms,
         row.calls,
         row.seconds,
         slowest.join(", ")
@@ -299,4 +327,16 @@ fn earlier_summary(row: &Row) -> String {
         }
     }
     said
+}
+
+#[test]
+fn a_slice_is_judged_by_the_processors_that_are_left() {
+    let attack = &super::attacks::ALL[0];
+    let found = |(slice_ms, calm_slice_ms, idle_processors)| {
+        let row = Row { slice_ms, calm_slice_ms, idle_processors, is_memory_back: true, ..Row::default() };
+        row.findings(attack).len()
+    };
+    let with_many = [(2.0, 0.5, 4.0), (2.5, 0.5, 4.0), (5.0, 2.5, 4.0)].map(found);
+    let with_few = [(10.0, 1.5, 0.9), (25.0, 1.5, 0.9), (25.0, 25.0, 0.9)].map(found);
+    assert_eq!((with_many, with_few), ([0, 1, 0], [0, 1, 0]));
 }

@@ -1,8 +1,10 @@
 //! A service with a quiet account in it, and a hostile one that attacks.
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -18,7 +20,7 @@ use super::grpc_client::{CallStats, GrpcClient};
 use super::health;
 use super::pacing::wait_for;
 use super::quiet_tenant::{QuietTenant, Window};
-use super::report::{LatencySummary, Row, mib};
+use super::report::{Row, mib};
 use super::resource_usage::{CpuSample, PeakMemory, rss};
 
 /// Above this part of the time the processors are too busy for the quiet account's own pace to be compared with.
@@ -115,9 +117,11 @@ impl TestBed {
 
     /// The quiet account alone.
     pub(crate) async fn measure_alone(&mut self) -> Result<Window, String> {
+        let before = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await?;
         self.quiet.begin_window().await;
         wait_for(self.scale.baseline).await;
-        let window = self.quiet.end_window().await;
+        let mut window = self.quiet.end_window().await;
+        window.slice_ms = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await?.longest_slice_ms(&before);
         if window.lost.is_empty() { Ok(window) } else { Err(format!("nothing is calm: {:?}", window.lost)) }
     }
 
@@ -154,14 +158,15 @@ impl TestBed {
         };
         (row.deaths, row.leader_changes) = (changes.failures, changes.leader_changes);
         (row.slice_ms, row.snapshot_lag, row.busy) = (changes.slice_ms, changes.snapshot_lag, busy);
+        row.idle_processors = (1.0 - busy) * available_parallelism().map_or(1, NonZero::get) as f64;
         let back = self.wait_memory_released(&memory).await;
         row.memory = memory.iter().zip(&most).zip(&back).map(|((a, b), c)| [mib(*a), mib(*b), mib(*c)]).collect();
         row.idle_memory = self.idle_memory.iter().map(|bytes| mib(*bytes)).collect();
         row.is_memory_back = back.iter().zip(&memory).all(|(now, before)| self.is_memory_released(*now, *before));
-        (row.calm, row.calm_is_polite) = (LatencySummary::without_stalls(alone), false);
+        row.set_calm(alone, false);
         if self.scale.is_full && busy > BUSY_THRESHOLD && row.deaths.is_empty() {
             match self.measure_beside_control(calls.total() as f64 / took.as_secs_f64(), busy).await {
-                Ok(beside) => (row.calm, row.calm_is_polite) = (LatencySummary::without_stalls(&beside), true),
+                Ok(beside) => row.set_calm(&beside, true),
                 Err(reason) => row.failed = Some(reason),
             }
         }

@@ -10,7 +10,9 @@ use holdfast_backend::{Backend, BackendOptions, CallContext, Service};
 use holdfast_core::{Claim, Mode, Owner, Path};
 use tokio::time::sleep;
 
-use crate::client::{Client, STABLE_NAMESPACES, attack, create_soft_namespace, use_soft_locks, watch};
+use crate::client::{
+    Client, STABLE_NAMESPACES, attack, create_soft_namespace, hold_asked_locks, use_soft_locks, watch,
+};
 use crate::history::{AcquireOp, Answer, Op};
 use crate::host_clocks::HostClocks;
 use crate::host_state::HostState;
@@ -30,6 +32,8 @@ const POOL_CLIENTS: usize = 3;
 const BARRIER_CLIENTS: usize = 4;
 /// The same of conditions.
 const CONDITION_CLIENTS: usize = 4;
+/// Clients that ask others to release what they hold, of each gateway that has them.
+const ASK_CLIENTS: usize = 2;
 
 /// Runs until the host crashes.
 pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
@@ -49,6 +53,9 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
         world.set_phase(Phase::Healed);
     }
     spawn_clients(&world, &service, number, &name);
+    if let Some(tenant) = world.tenants().first().filter(|_| world.plan.has_asks) {
+        hold_asked_locks(&world, tenant, &name)?;
+    }
     if let Some(tenant) = world.tenants().first().filter(|_| world.plan.has_soft) {
         use_soft_locks(&world, tenant, number, &name)?;
     }
@@ -101,6 +108,7 @@ fn spawn_clients(world: &Arc<World>, service: &Service, number: usize, name: &st
         .for_each(|of| drop(tokio::spawn(client(of).use_barriers())));
     clients("conditions", plan.has_conditions, CONDITION_CLIENTS)
         .for_each(|of| drop(tokio::spawn(client(of).use_conditions())));
+    clients("asks", plan.has_asks, ASK_CLIENTS).for_each(|of| drop(tokio::spawn(client(of).use_asks())));
 }
 
 async fn wait_for_phase(world: &World, stage: Phase) {
@@ -187,6 +195,7 @@ async fn probe_all(world: &World, mut client: Client) {
                 wait_ms: 0,
                 token: None,
                 allow_upgrade: false,
+                at_least_ms: 0,
             });
             while !matches!(
                 client.call(&tenant, namespace, acquire.clone()).await,

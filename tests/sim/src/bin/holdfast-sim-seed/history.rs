@@ -7,11 +7,14 @@ use holdfast_api::{Code, Holder, Lock};
 use holdfast_core::{AccountId, Claim, LockState, Mode, Owner, Path, Phase, Reason};
 use parking_lot::Mutex;
 
+use crate::ask_calls::ObservedAsk;
 use crate::things::{ThingAnswer, ThingOp};
 use crate::world::now;
 
 /// The key under which an acquire names itself in the metadata of its hold.
 pub(crate) const CALL_KEY: &str = "call";
+/// The key under which it says how long its hold is kept from others at least, in milliseconds.
+pub(crate) const AT_LEAST_KEY: &str = "at least";
 
 /// An acquire as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub(crate) struct AcquireOp {
     pub(crate) wait_ms: u64,
     pub(crate) token: Option<u64>,
     pub(crate) allow_upgrade: bool,
+    /// How long what was granted is kept from others at least.
+    pub(crate) at_least_ms: u64,
 }
 
 /// A call.
@@ -97,6 +102,8 @@ pub(crate) struct ObservedHolder {
     pub(crate) mode: Mode,
     pub(crate) token: u64,
     pub(crate) phase: Phase,
+    /// The latest request to release it.
+    pub(crate) asked: Option<ObservedAsk>,
 }
 
 impl From<Lock> for ObservedLock {
@@ -113,7 +120,8 @@ impl From<Holder> for ObservedHolder {
             Some(session_id) => Owner::Session { session_id, holder: holder.holder },
             None => Owner::Process(holder.process_id),
         };
-        Self { owner, mode: holder.mode, token: holder.fencing_token, phase: holder.phase }
+        let asked = holder.release_requested.map(ObservedAsk::from);
+        Self { owner, mode: holder.mode, token: holder.fencing_token, phase: holder.phase, asked }
     }
 }
 
@@ -195,6 +203,11 @@ impl History {
     /// Returns the first call without an answer that is meant.
     pub(crate) fn first_open(&self, is_meant: impl Fn(&Call) -> bool) -> Option<Call> {
         self.0.lock().calls.iter().find(|call| call.returned.is_none() && is_meant(call)).cloned()
+    }
+
+    /// Returns what a call asked.
+    pub(crate) fn op(&self, id: usize) -> Option<Op> {
+        self.0.lock().calls.get(id).map(|call| call.op.clone())
     }
 
     pub(crate) fn len(&self) -> usize {

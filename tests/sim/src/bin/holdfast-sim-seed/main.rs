@@ -9,6 +9,7 @@
 //! answers that clients get, and nothing else.
 
 mod apply_log;
+mod ask_calls;
 mod barrier_calls;
 mod check;
 mod client;
@@ -27,6 +28,7 @@ mod plan;
 mod simulation;
 mod soft_claims;
 mod things;
+mod told_log;
 mod trace;
 mod watch_log;
 mod world;

@@ -73,6 +73,8 @@ pub(crate) struct Plan {
     pub(crate) has_barriers: bool,
     /// Whether there are clients of conditions beside the others.
     pub(crate) has_conditions: bool,
+    /// Whether there are clients that ask others to release what they hold, beside the others.
+    pub(crate) has_asks: bool,
     /// Whether there are clients of a namespace whose locks are in the memory of a leader, and faults of such leaders.
     pub(crate) has_soft: bool,
     /// How likely a message is lost, between any two hosts and besides other faults; the link then loses the next ones
@@ -124,6 +126,7 @@ impl Plan {
             has_pools: false,
             has_barriers: false,
             has_conditions: false,
+            has_asks: false,
             has_soft: false,
             loss_rate: 0.0,
             hostile: false,
@@ -131,6 +134,11 @@ impl Plan {
             faults: false,
             ..self
         }
+    }
+
+    /// Whether nothing goes wrong.
+    pub(crate) fn is_calm(&self) -> bool {
+        !self.faults && !self.panics && !self.lost_answers && self.loss_rate <= 0.0
     }
 
     /// The plan of a seed.
@@ -171,6 +179,7 @@ impl Plan {
             has_pools: rng_of(seed, "pools").random_bool(0.5),
             has_barriers: rng_of(seed, "barriers").random_bool(0.5),
             has_conditions: rng_of(seed, "conditions").random_bool(0.5),
+            has_asks: rng_of(seed, "asks").random_bool(0.25),
             has_soft: rng_of(seed, "soft").random_bool(0.5),
             loss_rate: if is_lossy { loss_rng.random_range(0.0001..0.001) } else { 0.0 },
             hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_ONE_IN),

@@ -1,5 +1,6 @@
-//! What clients hold of locks that are in the memory of a leader, by their own clocks, and the checks of it: no two
-//! sessions ever hold conflicting claims, tokens of a lock rise, and nobody loses what was not opened by force.
+//! What clients of connected sessions hold, by their own clocks, and the checks of it: no two sessions ever hold
+//! conflicting claims, tokens of a lock rise, and nobody loses what was not opened by force. Most of these sessions have
+//! their locks in the memory of a leader; others have locks in the log that somebody asks them to release.
 //!
 //! A hold counts from when its client takes the grant until the client gives it up, is told that it is lost, or until
 //! its own count of the session's life and the transition after it are over. It also counts when the client is gone.
@@ -43,7 +44,7 @@ struct Taken {
     asked_at: Duration,
 }
 
-/// A lock that is opened by force: at some time from the call to its answer.
+/// A lock that is opened by force: from that time on, and only for those who asked for it before the answer.
 #[derive(Debug, Clone)]
 struct ForcedOpening {
     path: Path,
@@ -84,7 +85,9 @@ impl State {
     fn find_conflicts(&self, taken: &Taken, at: Duration, findings: &mut Vec<String>) {
         for held in self.holds.iter().filter(|held| held.session != taken.session) {
             let counts = self.lives.get(&held.session).is_some_and(|life| life.holds_count_at(at));
-            let is_forced = || self.is_opened(&held.claim.path, held.asked_at, at);
+            // Either may have lost it: the news of a grant can come after the end of it.
+            let is_opened = |it: &Taken| self.is_opened(&it.claim.path, it.asked_at, at);
+            let is_forced = || is_opened(held) || is_opened(taken);
             if counts && conflict(&held.claim, &taken.claim) && !is_forced() {
                 findings.push(format!("[conflicting claims] {held:?} is held, and {taken:?} is granted at {at:?}"));
             }
@@ -94,9 +97,12 @@ impl State {
     /// Checks that the token of a claim lies above those before it with which it conflicts.
     fn find_fallen_token(&mut self, taken: &Taken, at: Duration, findings: &mut Vec<String>) {
         let is_write = taken.claim.mode == Mode::Write;
-        // A writer comes after all others, a reader after all writers.
-        let before = self.highest.get(&(taken.claim.path.clone(), !is_write));
-        if let Some(before) = before {
+        // A writer comes after all others, a reader after all writers, also above and below.
+        let is_before = |(path, only_writers): &(Path, bool)| {
+            *only_writers != is_write
+                && (path.0.starts_with(&taken.claim.path.0) || taken.claim.path.0.starts_with(&path.0))
+        };
+        for (_, before) in self.highest.iter().filter(|(key, _)| is_before(key)) {
             let is_same = before.token == taken.token && before.session == taken.session;
             let is_forced = || self.is_opened(&taken.claim.path, taken.asked_at, at);
             if before.token >= taken.token && !is_same && !is_forced() {
@@ -186,9 +192,35 @@ impl ClaimLog {
         state.openings.len() - 1
     }
 
-    /// The call is answered: from now on it opens nothing.
+    /// Somebody asks for a lock by force: what was asked for before the call is answered may end, but not within that
+    /// time. Returns the number of the call.
+    pub(crate) fn may_end(&self, path: &Path, asked_at: Duration, within: Duration) -> usize {
+        let from = asked_at + within.mul_f64(CLOCK_TOLERANCE).saturating_sub(STEP_TOLERANCE);
+        self.opens(path, from)
+    }
+
+    /// The call is answered: it opens nothing that is asked for from now on.
     pub(crate) fn opened(&self, number: usize, at: Duration) {
         self.0.lock().openings[number].to = Some(at);
+    }
+
+    /// Returns a hold that a session has, the one with that number of all.
+    pub(crate) fn hold_of(&self, session: &str, number: usize) -> Option<(Path, FencingToken)> {
+        let state = self.0.lock();
+        let own: Vec<&Taken> = state.holds.iter().filter(|held| held.session == session).collect();
+        let held = own.get(number % own.len().max(1))?;
+        Some((held.claim.path.clone(), held.token))
+    }
+
+    /// The shard does not know a hold that a client had since before it asked. Returns what must not be: the client
+    /// still has it, counts on it, and nobody opened it.
+    pub(crate) fn is_unknown(&self, session: &str, path: &Path, token: FencingToken, at: Duration) -> Option<String> {
+        let state = self.0.lock();
+        let is_meant = |held: &&Taken| held.session == session && held.claim.path == *path && held.token == token;
+        let held = state.holds.iter().find(is_meant)?;
+        let counts = state.lives.get(session).is_some_and(|life| !life.is_closed && at < life.until);
+        let is_lost = counts && !state.is_opened(path, held.asked_at, at);
+        is_lost.then(|| format!("[conflicting claims] {held:?} is held, and the shard does not know it at {at:?}"))
     }
 
     /// Returns how many grants were taken.
@@ -274,6 +306,27 @@ mod tests {
         log.give_all_up("two");
         assert!(take(&log, "two", &write, 9, 40).is_empty());
         assert!(take(&log, "two", &write, 9, 50).is_empty(), "it is the same hold");
+        log.give_all_up("two");
+        let part = claim(&["a", "x"], Mode::Read);
+        assert!(finds(&take(&log, "one", &part, 8, 60), "[tokens rise]"), "a writer had the whole");
+        log.give_all_up("one");
+        assert!(take(&log, "one", &part, 10, 70).is_empty());
+    }
+
+    #[test]
+    fn a_hold_that_the_shard_does_not_know_is_found_unless_its_client_has_none_any_more() {
+        let write = claim(&["a"], Mode::Write);
+        let log = log();
+        take(&log, "one", &write, 7, 10);
+        assert_eq!(log.hold_of("one", 5), Some((write.path.clone(), 7)));
+        assert_eq!((log.hold_of("two", 0), log.is_unknown("one", &write.path, 6, at(20))), (None, None));
+        assert!(log.is_unknown("one", &write.path, 7, at(20)).is_some());
+        assert!(log.is_unknown("one", &write.path, 7, at(2_000)).is_none(), "it counts on it no more");
+        log.may_end(&write.path, at(20), at(500));
+        assert!(log.is_unknown("one", &write.path, 7, at(400)).is_some(), "it may end, and not yet");
+        assert!(log.is_unknown("one", &write.path, 7, at(520)).is_none());
+        log.release("one", "r");
+        assert!(log.is_unknown("one", &write.path, 7, at(20)).is_none());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use holdfast_api::{LatchInfo, PoolInfo, SemaphoreInfo};
 use holdfast_core::{LatchStatus, LatchView, Owner, Path, PoolView, Reason, SemaphoreView};
 
+use crate::ask_calls::{AskAnswer, AskOp};
 use crate::barrier_calls::{BarrierOp, ObservedBarrier, ObservedMeeting};
 use crate::condition_calls::{ConditionAnswer, ConditionOp};
 
@@ -64,7 +65,7 @@ pub(crate) enum MemberChange {
     Enable,
 }
 
-/// A call about a semaphore, a pool, a latch, a barrier or a condition.
+/// A call about a semaphore, a pool, a latch, a barrier or a condition, or one that asks for a hold of anything.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ThingOp {
     Acquire(PermitsOp),
@@ -78,6 +79,7 @@ pub(crate) enum ThingOp {
     DeleteLatch { path: Path, id: Option<u64> },
     Barrier(BarrierOp),
     Condition(ConditionOp),
+    Ask(AskOp),
 }
 
 /// An answer to such a call.
@@ -112,6 +114,7 @@ pub(crate) enum ThingAnswer {
     AtBarrier(ObservedMeeting),
     BarrierDeleted,
     Condition(ConditionAnswer),
+    Asked(AskAnswer),
 }
 
 /// A semaphore as a client saw it.
@@ -175,7 +178,8 @@ impl ThingAnswer {
             Self::LatchCreated { latch, .. } | Self::CountedDown { latch, .. } | Self::Latch(latch) => Some(latch),
             Self::Acquired { .. } | Self::Released { .. } | Self::Semaphore(_) => None,
             Self::Returned { .. } | Self::Pool(_) | Self::LatchDeleted => None,
-            Self::Barrier(_) | Self::AtBarrier(_) | Self::BarrierDeleted | Self::Condition(_) => None,
+            Self::Barrier(_) | Self::AtBarrier(_) | Self::BarrierDeleted => None,
+            Self::Condition(_) | Self::Asked(_) => None,
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::lost_messages::LostMessages;
 use crate::network::PORT;
 use crate::plan::Plan;
 use crate::soft_claims::ClaimLog;
+use crate::told_log::ToldLog;
 use crate::watch_log::WatchLog;
 
 /// Where a run is.
@@ -83,8 +84,10 @@ pub(crate) struct World {
     pub(crate) gateway_starts: Vec<AtomicU64>,
     /// Gateways that have served everything after the repair.
     pub(crate) served: Mutex<Vec<usize>>,
-    /// What clients hold of locks in the memory of a leader.
+    /// What clients of connected sessions hold of locks.
     pub(crate) claims: ClaimLog,
+    /// What clients of connected sessions were told of requests to release.
+    pub(crate) told: ToldLog,
     /// How often the gateway of such clients was to end, in each process of a gateway.
     pub(crate) soft_falls: Vec<AtomicU64>,
     /// Gateways whose clients were granted such a lock after the repair.
@@ -122,6 +125,7 @@ impl World {
             nodes: (0..plan.nodes).map(slot).collect(),
             gateway_starts: (0..plan.gateways).map(|_| AtomicU64::new(0)).collect(),
             claims: ClaimLog::default(),
+            told: ToldLog::default(),
             soft_falls: (0..plan.gateways).map(|_| AtomicU64::new(0)).collect(),
             soft_served: Mutex::default(),
             secret: ClusterSecret::from_hex(&format!("{:064x}", plan.seed))?,

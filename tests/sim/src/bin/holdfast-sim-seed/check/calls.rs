@@ -62,6 +62,7 @@ impl CheckContext<'_> {
             // What ended with an earlier life of the namespace is as good as never done.
             Answer::Unavailable => {
                 self.check_not_begun(call)?;
+                self.check_not_asked(call)?;
                 self.check_not_applied(call, self.current_incarnation_since(call, returned))
             }
             Answer::Refused(code) if is_of_names => self.check_namespace_error(call, returned, *code),

@@ -11,6 +11,7 @@ use holdfast_core::{
     Owner, Path, PermitCommand, Phase, Query, Reply, Response, Rules, SessionEnd, WaitId, codec,
 };
 
+use super::asks::Asks;
 use super::barriers::{BarrierMoment, Meetings};
 use super::conditions::Signals;
 use super::invariants::{self, Step};
@@ -25,6 +26,7 @@ use super::shard_view::{AffectedNamespaces, Hold, ShardView};
 use super::timelines::{Timeline, Timelines};
 use super::twins::Twin;
 use crate::apply_log::{Entry, RestoredSnapshot, digest_of};
+use crate::ask_calls::call_of_reason;
 use crate::history::{CALL_KEY, ObservedLock};
 use crate::things::{ObservedLatch, ObservedPool, ObservedSemaphore};
 
@@ -71,9 +73,10 @@ pub(crate) struct LocksReplay {
     /// How generations of barriers ended.
     pub(crate) meetings: Meetings,
     pub(crate) signals: Signals,
+    pub(crate) asks: Asks,
     /// Which incarnation of a name was open from a place on.
     incarnations: BTreeMap<(AccountId, String), Timeline<Incarnation>>,
-    /// The results of the acquires of a call, and their entries.
+    /// The results of the acquires, and of the requests to release, of a call, and their entries.
     pub(crate) acquires: BTreeMap<usize, Vec<(usize, CommandOutcome)>>,
     pub(crate) writes: BTreeMap<(AccountId, String, Write), Vec<(usize, CommandOutcome)>>,
     /// Places at which an incarnation was open, and no longer open, for the first time.
@@ -81,7 +84,7 @@ pub(crate) struct LocksReplay {
     pub(crate) purged: BTreeMap<(AccountId, Incarnation), usize>,
     /// The events of locks.
     pub(crate) events: BTreeMap<NamespaceRef, Vec<Event>>,
-    /// From which revision on no events of things of a kind were seen.
+    /// From which revision on no events of things were seen, by the first kind that is asked for.
     pub(super) next_events: BTreeMap<(Kind, NamespaceRef), u64>,
     pub(crate) sessions: BTreeMap<String, SessionSpan>,
     pub(crate) expiries: Vec<ExpiredHold>,
@@ -253,8 +256,9 @@ impl Replayer {
         }
         let (before, after) = (&self.view, self.view.next(core, replayed.open_namespaces(), touched));
         let events = replayed.poll_events(core, touched);
-        self.members.check(&replayed.poll_events_of(Kind::Pool, core, touched), find);
-        let barrier_events = replayed.poll_events_of(Kind::Barrier, core, touched);
+        let held_events = replayed.poll_events_of(&[Kind::Pool, Kind::Semaphore, Kind::Request], core, touched);
+        self.members.check(&held_events, find);
+        let barrier_events = replayed.poll_events_of(&[Kind::Barrier], core, touched);
         let (granted, highest_token) = (granted.as_slice(), self.highest_token);
         let step = Step { before, after: &after, effects: &effects, granted, events: &events, highest_token };
         invariants::check(&step, core.clock_ms(), find);
@@ -263,13 +267,14 @@ impl Replayer {
         let context = StepContext { clock_ms, is_settled, command, has_session: &has_session };
         permits::check(&step, &context, find);
         replayed.signals.check(&step, &context, reply, find);
+        replayed.asks.check(&step, (&context, reply), &held_events, entry.applied_at, find);
         replayed.meetings.check(at + 1, &step, &context, (&*core, &barrier_events), find);
         self.highest_token = invariants::highest_token(&step);
         replayed.record_changes(at + 1, before, &after);
         replayed.record_expired(before, &events, entry.applied_at);
         if command.is_none() {
             let at = entry.applied_at;
-            let expired = permits::expired(before, &after).into_iter();
+            let expired = permits::expired(before, &after, clock_ms).into_iter();
             replayed.expiries.extend(expired.map(|(call, token)| ExpiredHold { call, token, at }));
         }
         std::mem::replace(&mut self.view, after)
@@ -338,6 +343,11 @@ impl LocksReplay {
             return;
         }
         match command {
+            LocksCommand::AskRelease(ask) => {
+                if let Some(call) = call_of_reason(&ask.reason) {
+                    self.acquires.entry(call).or_default().push((at, CommandOutcome::of_reply(reply)));
+                }
+            }
             LocksCommand::Deliver {
                 message:
                     NamespaceMessage::Open { namespace, .. }

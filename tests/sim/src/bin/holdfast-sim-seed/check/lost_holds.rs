@@ -86,8 +86,8 @@ mod tests {
             None => Owner::Session { session_id: "s".to_owned(), holder: None },
         };
         let claims = vec![Claim { path: Path::flat("a"), mode }];
-        let acquiring =
-            AcquireOp { owner, claims, ttl_ms, transition_ms: 0, wait_ms: 0, token: None, allow_upgrade: false };
+        let (transition_ms, wait_ms, token, allow_upgrade, at_least_ms) = (0, 0, None, false, 0);
+        let acquiring = AcquireOp { owner, claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade, at_least_ms };
         call(Op::Acquire(acquiring), answer)
     }
 

@@ -1,5 +1,10 @@
 //! The checks at the end of a run, over everything that was applied and everything that clients saw.
 
+mod ask_calls;
+mod ask_holds;
+#[cfg(test)]
+mod ask_tests;
+mod asks;
 mod barrier_calls;
 #[cfg(test)]
 mod barrier_tests;
@@ -38,6 +43,7 @@ use holdfast_cluster::Application;
 use rand::Rng;
 
 use crate::plan::rng_of;
+use crate::told_log::Told;
 use crate::world::World;
 use twins::Twin;
 
@@ -49,6 +55,7 @@ pub(crate) fn check_all(world: &World) {
     let calls = world.history.calls();
     let mut findings = Vec::new();
     let mut locks = BTreeMap::new();
+    let is_of = |told: &Told, shard: &str| world.locks_shard(told.account, told.namespace) == shard;
     for shard in world.map.shards(Application::Locks) {
         let (entries, restores) = (world.ledger.entries(&shard.id), world.ledger.restores(&shard.id));
         let core = twins::new_shard(&shard.id, world.plan.bounds.clone());
@@ -56,6 +63,16 @@ pub(crate) fn check_all(world: &World) {
             locks_replay::replay((&shard.id, core), &entries, restores, new_twins(world, &shard.id), &mut findings);
         early_expiry::check(&shard.id, &replayed, &calls, &mut findings);
         lost_holds::check(&shard.id, &replayed, &calls, &mut findings);
+        ask_calls::check_times(&shard.id, &replayed, (&calls, world.plan.is_calm()), &mut findings);
+        // A replay that has found something has not come to the end.
+        if findings.is_empty() {
+            let told: Vec<Told> = world.told.all().into_iter().filter(|told| is_of(told, &shard.id)).collect();
+            ask_calls::check_told(&replayed, &told, &calls, &mut findings);
+            if world.plan.is_calm() {
+                let asked = &replayed.asks.of_sessions;
+                ask_calls::check_heard(asked, &told, &world.told.connections(), &mut findings);
+            }
+        }
         locks.insert(shard.id.clone(), replayed);
     }
     let mut names = BTreeMap::new();

@@ -1,12 +1,13 @@
 //! What commands of a locks shard did, in the words of the calls that cause them.
 
 use holdfast_core::{
-    AcquireOutcome, BarrierCommand, BarrierOutcome, CommandError, ConditionCommand, Jobs, Kind, LatchCommand,
-    LocksCommand, NamespaceRef, OnLoss, Owner, Path, PermitCommand, PermitsView, Reason, Release, ReleaseTarget, Reply,
-    Response, SignalCondition, Woken,
+    AcquireOutcome, AskedView, BarrierCommand, BarrierOutcome, CommandError, ConditionCommand, Jobs, Kind,
+    LatchCommand, LocksCommand, NamespaceRef, OnLoss, Owner, Path, PermitCommand, PermitsView, Reason, Release,
+    ReleaseTarget, Reply, Response, SignalCondition, Woken,
 };
 
 use super::shard_view::to_observed_lock;
+use crate::ask_calls::{AskAnswer, SeenThing};
 use crate::barrier_calls::BarrierOp;
 use crate::condition_calls::{ConditionAnswer, ConditionOp, SignalOp};
 use crate::history::ObservedLock;
@@ -21,6 +22,7 @@ pub(crate) enum CommandOutcome {
     Thing(ThingAnswer),
     NamespaceNotFound,
     SessionNotFound,
+    PrimitiveNotFound,
     Other,
 }
 
@@ -91,9 +93,18 @@ impl CommandOutcome {
                 }
                 None => Self::Other,
             },
+            Ok(Response::ReleaseAsked { asked, view, .. }) => {
+                let seen = match view {
+                    AskedView::Lock(lock) => SeenThing::Lock(to_observed_lock(lock)),
+                    AskedView::Permits(PermitsView::Semaphore(semaphore)) => SeenThing::Semaphore(semaphore.into()),
+                    AskedView::Permits(PermitsView::Pool(pool)) => SeenThing::Pool(pool.into()),
+                };
+                Self::Thing(ThingAnswer::Asked(AskAnswer { asked: *asked, seen }))
+            }
             Ok(Response::Done) => Self::Done,
             Err(CommandError::NamespaceNotFound) => Self::NamespaceNotFound,
             Err(CommandError::SessionNotFound(_)) => Self::SessionNotFound,
+            Err(CommandError::PrimitiveNotFound { .. }) => Self::PrimitiveNotFound,
             _ => Self::Other,
         }
     }

@@ -221,7 +221,8 @@ pub(super) fn is_without_session(owner: &Owner, context: &StepContext<'_>) -> bo
     matches!(owner, Owner::Session { session_id, .. } if !(context.has_session)(session_id))
 }
 
-/// Holds of processes whose phase ended though no command ended it. In these runs nothing but time ends them so.
+/// Holds of processes whose phase ended though no command ended it. In these runs nothing but time ends them so: their
+/// own, or that of a request with force, which is the earlier deadline then.
 fn ended_by_time<'a>(
     before: &'a ShardView,
     after: &'a ShardView,
@@ -245,9 +246,14 @@ fn nothing_early(step: &Step<'_>, life: &NamespaceRef, clock_ms: u64, find: &mut
 }
 
 /// Returns the holds of processes whose time was over: the calls that granted or extended them last, and their tokens.
-pub(crate) fn expired(before: &ShardView, after: &ShardView) -> Vec<(usize, u64)> {
-    let lives = after.changed(before);
-    let ended = lives.flat_map(|life| ended_by_time(before, after, life)).filter(|holder| holder.phase == Phase::Held);
+/// Those that ended by force are none.
+pub(crate) fn expired(before: &ShardView, after: &ShardView, clock_ms: u64) -> Vec<(usize, u64)> {
+    let is_forced = |holder: &PermitHolderView| {
+        let request = holder.release_requested.as_ref().filter(|request| request.force);
+        request.is_some_and(|request| request.until_ms.is_some_and(|until_ms| until_ms <= clock_ms))
+    };
+    let is_meant = |holder: &&PermitHolderView| holder.phase == Phase::Held && !is_forced(holder);
+    let ended = after.changed(before).flat_map(|life| ended_by_time(before, after, life)).filter(is_meant);
     ended.filter_map(|holder| Some((call_of(&holder.metadata)?, holder.fencing_token))).collect()
 }
 

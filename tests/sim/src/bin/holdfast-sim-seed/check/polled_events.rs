@@ -27,17 +27,18 @@ impl LocksReplay {
         all
     }
 
-    /// Returns the events of things of a kind since the last time.
+    /// Returns the events of things of some kinds since the last time: always the same ones with the first.
     pub(super) fn poll_events_of(
         &mut self,
-        kind: Kind,
+        kinds: &[Kind],
         core: &ShardState,
         touched: AffectedNamespaces<'_>,
     ) -> Vec<(NamespaceRef, Event)> {
         let mut all = Vec::new();
+        let Some(first) = kinds.first() else { return all };
         for life in self.open_and(touched) {
-            let next = self.next_events.entry((kind, life.clone())).or_insert(1);
-            let events = events_from(core, &life, next, Kinds::from_iter([kind]));
+            let next = self.next_events.entry((*first, life.clone())).or_insert(1);
+            let events = events_from(core, &life, next, Kinds::from_iter(kinds.iter().copied()));
             all.extend(events.into_iter().map(|event| (life.clone(), event)));
         }
         all

@@ -11,6 +11,7 @@ use holdfast_core::{
 };
 
 use super::barriers::BarrierMoment;
+use crate::ask_calls::ObservedAsk;
 use crate::history::{ObservedHolder, ObservedLock};
 use crate::things::{ObservedLatch, ObservedPool, ObservedSemaphore};
 
@@ -94,6 +95,7 @@ impl<'a> AffectedNamespaces<'a> {
             LocksCommand::Latch(command) => Self::One(command.namespace()),
             LocksCommand::Barrier(command) => Self::One(command.namespace()),
             LocksCommand::Condition(command) => Self::One(command.namespace()),
+            LocksCommand::AskRelease(ask) => Self::One(&ask.namespace),
             _ => Self::Any,
         }
     }
@@ -395,6 +397,7 @@ pub(crate) fn to_observed_lock(view: &LockView) -> ObservedLock {
         mode: holder.mode,
         token: holder.fencing_token,
         phase: holder.phase,
+        asked: holder.release_requested.as_deref().map(ObservedAsk::from),
     });
     ObservedLock { path: view.path.clone(), state: view.state, revision: view.revision, holders: holders.collect() }
 }

@@ -1,4 +1,5 @@
-//! Calls about semaphores, pools, latches, barriers and conditions, against the history of their shard.
+//! Calls about semaphores, pools, latches, barriers and conditions, and requests to release, against the history of
+//! their shard.
 
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ impl CheckContext<'_> {
         let window = self.window(&shard, call, returned);
         let place = match (op, &returned.answer) {
             (ThingOp::Condition(op), answer) => self.check_condition_call(call, op, (returned, answer), replayed)?,
+            (ThingOp::Ask(op), answer) => self.check_ask(call, op, answer, &window)?,
             (ThingOp::Barrier(op), answer) => self.check_barrier_call(call, op, (returned, answer), replayed)?,
             (ThingOp::Acquire(op), Answer::Thing(answer @ ThingAnswer::Acquired { outcome, .. })) => {
                 // A repeat that wants more than the waiting request is refused as queued. The request waits on.

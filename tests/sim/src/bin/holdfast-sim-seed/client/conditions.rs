@@ -72,6 +72,7 @@ impl Client {
             wait_ms: self.draw_time(&WAITS_MS),
             token: None,
             allow_upgrade: false,
+            at_least_ms: 0,
         };
         let answer = self.call_until_answered(guarded.tenant, guarded.namespace, &Op::Acquire(acquire)).await;
         if let Answer::Acquired { outcome: Ok(token), .. } = answer { Some(token) } else { None }

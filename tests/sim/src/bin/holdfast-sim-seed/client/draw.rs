@@ -106,6 +106,7 @@ impl Client {
             wait_ms: self.draw_time(&WAITS_MS),
             token: None,
             allow_upgrade: claims.len() == 1 && self.rng.random_bool(0.2),
+            at_least_ms: 0,
             claims,
         }
     }
@@ -128,6 +129,7 @@ impl Client {
                 wait_ms,
                 token,
                 allow_upgrade: false,
+                at_least_ms: 0,
             };
             return (tenant, namespace, Op::Acquire(acquiring));
         }

@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use holdfast_core::{Claim, Mode, Owner, Path};
+use holdfast_core::{Claim, Kind, Mode, Owner, Path};
 use tokio::time::sleep;
 
 use super::lost_on_streams::{StreamGroup, stream_groups};
 use super::stream_gateway::StreamGateway;
 use super::{Client, STABLE_NAMESPACES, wait_of};
+use crate::ask_calls::AskOp;
 use crate::history::{AcquireOp, Answer, Op};
 use crate::lost_messages::Loss;
 use crate::things::{PermitsOp, PoolOp, ThingAnswer, ThingOp, WantedOp};
@@ -107,12 +108,14 @@ impl Client {
         }
     }
 
-    /// One takes all there is, another waits for it, and gets it when the first gives it back.
+    /// One takes all there is, is asked for it, and another waits for it, and gets it when the first gives it back.
     async fn hand_over(&self, tenant: &Tenant, path: &Path, held: HeldBefore) {
         if let Some(configure) = held.configure(path) {
             self.until_answered(tenant, &configure).await;
         }
         self.expect_grant(tenant, held.acquire(path, (FIRST, UNITS), 0)).await;
+        self.expect_use(tenant, path, held, (held.units(UNITS), 1, 0)).await;
+        self.expect_asked(tenant, held.ask_back(path)).await;
         self.expect_use(tenant, path, held, (held.units(UNITS), 1, 0)).await;
         let release = held.release(path, FIRST);
         tokio::join!(
@@ -134,6 +137,13 @@ impl Client {
         };
         if !is_granted {
             self.violated(format!("{op:?} was answered {answer:?}"));
+        }
+    }
+
+    async fn expect_asked(&self, tenant: &Tenant, op: Op) {
+        let answer = self.until_answered(tenant, &op).await;
+        if !matches!(&answer, Answer::Thing(ThingAnswer::Asked(answer)) if answer.asked == 1) {
+            self.violated(format!("there is one to be asked by {op:?}: {answer:?}"));
         }
     }
 
@@ -190,8 +200,9 @@ impl HeldBefore {
         let wanted = match self {
             Self::Lock => {
                 let claims = vec![Claim { path, mode: Mode::Write }];
-                let (token, allow_upgrade) = (None, false);
-                let acquire = AcquireOp { owner, claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade };
+                let (token, allow_upgrade, at_least_ms) = (None, false, 0);
+                let acquire =
+                    AcquireOp { owner, claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade, at_least_ms };
                 return Op::Acquire(acquire);
             }
             Self::Permits => WantedOp::Permits { weight: units, permits: UNITS },
@@ -208,6 +219,17 @@ impl HeldBefore {
             Self::Permits => Op::Thing(ThingOp::Release { path, owner, request_id }),
             Self::Members => Op::Thing(ThingOp::Pool(PoolOp::Return { path, owner, request_id, members: Vec::new() })),
         }
+    }
+
+    /// Asks politely for what is held.
+    fn ask_back(self, path: &Path) -> Op {
+        let (path, member, within_ms, force) = (path.clone(), None, Some(0), false);
+        let kind = match self {
+            Self::Lock => Kind::Lock,
+            Self::Permits => Kind::Semaphore,
+            Self::Members => Kind::Pool,
+        };
+        Op::Thing(ThingOp::Ask(AskOp { kind, path, member, within_ms, force }))
     }
 
     fn get(self, path: &Path) -> Op {

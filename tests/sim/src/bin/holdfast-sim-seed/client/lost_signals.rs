@@ -116,6 +116,7 @@ impl Client {
             wait_ms: LOCK_WAIT_MS,
             token: None,
             allow_upgrade: false,
+            at_least_ms: 0,
         });
         match self.until_answered(tenant, &acquire).await {
             Answer::Acquired { outcome, .. } => outcome.ok(),

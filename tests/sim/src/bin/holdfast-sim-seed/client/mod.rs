@@ -1,5 +1,6 @@
 //! A client: draws calls, makes them through the service of a gateway, and records the answers.
 
+mod asks;
 mod barriers;
 mod conditions;
 mod draw;
@@ -9,6 +10,7 @@ mod lost_arrivals;
 mod lost_on_streams;
 mod lost_signals;
 mod perform;
+mod perform_asks;
 mod perform_barriers;
 mod perform_conditions;
 mod perform_pools;
@@ -43,7 +45,7 @@ use session::Session;
 
 pub(crate) use draw::STABLE_NAMESPACES;
 pub(crate) use hostile::attack;
-pub(crate) use soft::{MAX_SOFT_LIFE, create_soft_namespace, use_soft_locks};
+pub(crate) use soft::{MAX_SOFT_LIFE, create_soft_namespace, hold_asked_locks, use_soft_locks};
 pub(crate) use soft_session::SOFT_NAMESPACE;
 pub(crate) use watcher::watch;
 

@@ -7,10 +7,10 @@ use holdfast_api::{
     ReleaseLock, ReleaseLocks, Resource, Terms,
 };
 use holdfast_backend::{AuthContext, CallContext};
-use holdfast_core::{Durability, Owner, Path, Reason};
+use holdfast_core::{Durability, Metadata, Owner, Path, Reason};
 
 use super::Client;
-use crate::history::{AcquireOp, Answer, CALL_KEY, ObservedLock, Op};
+use crate::history::{AT_LEAST_KEY, AcquireOp, Answer, CALL_KEY, ObservedLock, Op};
 use crate::world::Tenant;
 
 impl Client {
@@ -85,13 +85,15 @@ impl Client {
         acquiring: AcquireOp,
         id: usize,
     ) -> ApiResult<Answer> {
-        let AcquireOp { owner, mut claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade } = acquiring;
+        let AcquireOp { owner, mut claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade, at_least_ms } =
+            acquiring;
         let (namespace, owner) = (namespace.to_owned(), owner_fields(owner));
         let terms = Terms {
             ttl_ms,
             wait_ms,
             transition_ms,
-            metadata: [(CALL_KEY.to_owned(), id.to_string())].into(),
+            at_least_ms,
+            metadata: metadata_of(id, at_least_ms),
             allow_upgrade,
             fencing_token: token,
             ..Terms::default()
@@ -109,6 +111,12 @@ impl Client {
         let locks = answer.locks.into_iter().map(ObservedLock::from).collect();
         Ok(acquired(answer.fencing_token, answer.reason, locks))
     }
+}
+
+fn metadata_of(id: usize, at_least_ms: u64) -> Metadata {
+    let call = (CALL_KEY.to_owned(), id.to_string());
+    let at_least = (at_least_ms > 0).then(|| (AT_LEAST_KEY.to_owned(), at_least_ms.to_string()));
+    std::iter::once(call).chain(at_least).collect()
 }
 
 fn acquired(token: Option<u64>, reason: Option<ReasonInfo>, locks: Vec<ObservedLock>) -> Answer {

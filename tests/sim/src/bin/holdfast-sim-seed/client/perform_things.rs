@@ -26,7 +26,6 @@ impl Client {
         id: usize,
     ) -> ApiResult<ThingAnswer> {
         let service = &self.service;
-        let latch = |path, id| LatchName { thing: thing(namespace, path), id };
         Ok(match op {
             ThingOp::Acquire(asked) => match asked.wanted.clone() {
                 WantedOp::Permits { weight, permits } => {
@@ -58,7 +57,25 @@ impl Client {
             ThingOp::Condition(op) => {
                 ThingAnswer::Condition(self.perform_for_condition(caller, context, namespace, op, id).await?)
             }
+            ThingOp::Ask(op) => ThingAnswer::Asked(self.perform_ask(caller, context, namespace, op, id).await?),
             ThingOp::Barrier(op) => self.perform_for_barrier(caller, context, namespace, op, id).await?,
+            op @ (ThingOp::CreateLatch { .. }
+            | ThingOp::CountDown { .. }
+            | ThingOp::WaitForLatch { .. }
+            | ThingOp::DeleteLatch { .. }) => self.perform_for_latch(caller, context, namespace, op).await?,
+        })
+    }
+
+    async fn perform_for_latch(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+        op: ThingOp,
+    ) -> ApiResult<ThingAnswer> {
+        let service = &self.service;
+        let latch = |path, id| LatchName { thing: thing(namespace, path), id };
+        Ok(match op {
             ThingOp::CreateLatch { path, total, expires_in_ms } => {
                 let request = CreateLatch {
                     thing: thing(namespace, path),
@@ -85,6 +102,7 @@ impl Client {
                 service.delete_latch(caller, context, latch(path, id)).await?;
                 ThingAnswer::LatchDeleted
             }
+            other => unreachable!("{other:?} is about no latch"),
         })
     }
 

@@ -1,5 +1,6 @@
-//! Clients of a namespace whose locks are in the memory of a leader: each has a connected session, takes locks, trees
-//! and sets of locks, waits, releases, leaves its connection and resumes, and now and then forces a lock open.
+//! Clients with connected sessions: each takes locks, trees and sets of locks, waits, releases, leaves its connection and
+//! resumes. The locks of some are in the memory of a leader, and are forced open now and then; others have locks in the
+//! log that somebody asks for, and give them back, go on, or leave their session to itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,11 +9,12 @@ use std::time::Duration;
 use anyhow::Result;
 use holdfast_api::{Code, CreateNamespace, LockName};
 use holdfast_backend::{CallContext, Service};
-use holdfast_core::{Claim, Durability, Mode, Path};
+use holdfast_core::{Claim, Durability, FencingToken, Mode, Path};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::asks::{ASKED_NAMESPACE, ASKED_PATHS, Reaction};
 use super::soft_session::{SOFT_NAMESPACE, SoftSession, SoftTerms, is_apart};
 use super::stream_gateway::StreamGateway;
 use crate::plan::rng_of;
@@ -20,8 +22,25 @@ use crate::world::{Phase, Tenant, World, now};
 
 /// Clients of each gateway.
 const CLIENTS: usize = 3;
+/// The same of those that others ask for their locks.
+const ASKED_CLIENTS: usize = 2;
 /// A small tree, so that claims meet above and below one another.
 const PATHS: [&[&str]; 5] = [&["a"], &["a", "x"], &["a", "y"], &["b"], &["c"]];
+
+/// Where clients have their locks.
+struct ClientPlace {
+    namespace: &'static str,
+    paths: &'static [&'static [&'static str]],
+    /// Of sessions, in milliseconds.
+    transitions_ms: &'static [u64],
+    /// Whether the clients open locks by force.
+    is_opened: bool,
+}
+
+const SOFT: ClientPlace =
+    ClientPlace { namespace: SOFT_NAMESPACE, paths: &PATHS, transitions_ms: &TRANSITIONS_MS, is_opened: true };
+const ASKED: ClientPlace =
+    ClientPlace { namespace: ASKED_NAMESPACE, paths: &ASKED_PATHS, transitions_ms: &[0], is_opened: false };
 const MAX_CLAIMS: usize = 3;
 const MAX_REQUESTS: usize = 4;
 /// The shortest is the least that the namespace takes.
@@ -37,7 +56,8 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// How often it is looked whether a gateway is to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-const FORCED_TIMEOUT: Duration = Duration::from_secs(3);
+/// Of calls beside the connection.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a repaired cluster may take until a lock is granted: an election, the time to live and the transition of
 /// all sessions of before, and the attempts of the call.
 const MAX_REBUILD: Duration = Duration::from_secs(15);
@@ -70,10 +90,23 @@ pub(crate) fn use_soft_locks(world: &Arc<World>, tenant: &Tenant, number: usize,
     tokio::spawn(end_gateway_when_asked(Arc::clone(world), Arc::clone(&gateway), number));
     for client in 0..CLIENTS {
         let name = format!("{name}.soft{client}");
-        tokio::spawn(SoftClient::new(world, &gateway, tenant, name).run());
+        tokio::spawn(SoftClient::new(world, &gateway, tenant, name, &SOFT).run());
     }
-    let probe = SoftClient::new(world, &gateway, tenant, format!("{name}.soft-probe"));
+    let probe = SoftClient::new(world, &gateway, tenant, format!("{name}.soft-probe"), &SOFT);
     tokio::spawn(probe.probe(number));
+    Ok(())
+}
+
+/// Starts clients of a gateway that hold locks for which others ask.
+///
+/// # Errors
+/// When their gateway can't start.
+pub(crate) fn hold_asked_locks(world: &Arc<World>, tenant: &Tenant, name: &str) -> Result<()> {
+    let gateway = Arc::new(StreamGateway::start(world, format!("{name}.asked"))?);
+    for client in 0..ASKED_CLIENTS {
+        let name = format!("{name}.asked{client}");
+        tokio::spawn(SoftClient::new(world, &gateway, tenant, name, &ASKED).run());
+    }
     Ok(())
 }
 
@@ -93,17 +126,25 @@ struct SoftClient {
     gateway: Arc<StreamGateway>,
     tenant: Tenant,
     name: String,
+    locks: &'static ClientPlace,
     rng: StdRng,
     session: SoftSession,
 }
 
 impl SoftClient {
-    fn new(world: &Arc<World>, gateway: &Arc<StreamGateway>, tenant: &Tenant, name: String) -> Self {
+    fn new(
+        world: &Arc<World>,
+        gateway: &Arc<StreamGateway>,
+        tenant: &Tenant,
+        name: String,
+        locks: &'static ClientPlace,
+    ) -> Self {
         let rng = rng_of(world.plan.seed, &name);
         let terms = SoftTerms { ttl: Duration::from_millis(TTLS_MS[0]), transition: Duration::ZERO };
-        let session = SoftSession::new(Arc::clone(world), Arc::clone(gateway), tenant.clone(), name.clone(), terms);
+        let place = (tenant.clone(), locks.namespace);
+        let session = SoftSession::new(Arc::clone(world), Arc::clone(gateway), place, name.clone(), terms);
         let (world, gateway, tenant) = (Arc::clone(world), Arc::clone(gateway), tenant.clone());
-        Self { world, gateway, tenant, name, rng, session }
+        Self { world, gateway, tenant, name, locks, rng, session }
     }
 
     /// Works until the repaired cluster has served everybody again: what a later leader waits for is kept alive as long.
@@ -121,7 +162,10 @@ impl SoftClient {
             }
             tokio::select! {
                 biased;
-                message = self.session.next() => self.session.on_outbound(message).await,
+                message = self.session.next() => {
+                    self.session.on_outbound(message).await;
+                    self.react().await;
+                }
                 () = sleep_until(keeps_alive_at) => {
                     self.session.keep_alive().await;
                     keeps_alive_at = Instant::now() + KEEP_ALIVE_INTERVAL;
@@ -137,7 +181,18 @@ impl SoftClient {
 
     fn draw_terms(&mut self) -> SoftTerms {
         let ms = |rng: &mut StdRng, choices: &[u64]| Duration::from_millis(choices[rng.random_range(0..choices.len())]);
-        SoftTerms { ttl: ms(&mut self.rng, &TTLS_MS), transition: ms(&mut self.rng, &TRANSITIONS_MS) }
+        SoftTerms { ttl: ms(&mut self.rng, &TTLS_MS), transition: ms(&mut self.rng, self.locks.transitions_ms) }
+    }
+
+    /// Does something about the locks that somebody asks for, or nothing.
+    async fn react(&mut self) {
+        for request_id in self.session.take_wanted() {
+            match Reaction::draw(&mut self.rng) {
+                Reaction::GivesBack => self.session.release(&request_id).await,
+                Reaction::Ignores => {}
+                Reaction::Dies => self.session.forget(),
+            }
+        }
     }
 
     async fn act(&mut self) {
@@ -160,16 +215,23 @@ impl SoftClient {
             79 => self.session.forget(),
             80 => self.session.close().await,
             81..83 => self.session.release_all().await,
-            83..85 => {
+            83..85 if self.locks.is_opened => {
                 let path = self.draw_path();
                 tokio::spawn(force_open(Arc::clone(&self.world), self.gateway.service(), self.tenant.clone(), path));
+            }
+            85..95 => {
+                let number = self.rng.random_range(0..MAX_REQUESTS);
+                if let Some(hold) = self.session.one_hold(number) {
+                    let (service, tenant) = (self.gateway.service(), self.tenant.clone());
+                    tokio::spawn(check_hold(Arc::clone(&self.world), service, tenant, self.locks.namespace, hold));
+                }
             }
             _ => {}
         }
     }
 
     fn draw_path(&mut self) -> Path {
-        path_of(PATHS[self.rng.random_range(0..PATHS.len())])
+        path_of(self.locks.paths[self.rng.random_range(0..self.locks.paths.len())])
     }
 
     /// Locks that are no part of each other. None of them is asked for: a request that extends two holds is told one
@@ -226,10 +288,32 @@ impl SoftClient {
     }
 }
 
+/// Asks whether a hold is known: it is for as long as the client has it and counts on it, whoever leads.
+async fn check_hold(
+    world: Arc<World>,
+    service: Service,
+    tenant: Tenant,
+    namespace: &'static str,
+    (session, path, token): (String, Path, FencingToken),
+) {
+    let context = CallContext::new("look").with_timeout(CALL_TIMEOUT);
+    let Ok(caller) = service.authenticate(Some(&tenant.api_key), &context).await else { return };
+    match service.check_lock(&caller, &context, namespace, &LockName::Path(path.0.clone()), token).await {
+        Ok(checked) if !checked.current => {
+            let found = world.claims.is_unknown(&session, &path, token, now().unwrap_or_default());
+            found.into_iter().for_each(|what| world.record_violation(what));
+        }
+        Err(error) if error.code == Code::Internal => {
+            world.record_violation(format!("[fault of the service] {path:?} is looked at: {error:?}"));
+        }
+        _ => {}
+    }
+}
+
 /// Opens a lock by force.
 async fn force_open(world: Arc<World>, service: Service, tenant: Tenant, path: Path) {
     let at = || now().unwrap_or_default();
-    let context = CallContext::new("force").with_timeout(FORCED_TIMEOUT);
+    let context = CallContext::new("force").with_timeout(CALL_TIMEOUT);
     let Ok(caller) = service.authenticate(Some(&tenant.api_key), &context).await else { return };
     let call = world.claims.opens(&path, at());
     let opened = service.delete_lock(&caller, &context, SOFT_NAMESPACE, &LockName::Path(path.0.clone())).await;

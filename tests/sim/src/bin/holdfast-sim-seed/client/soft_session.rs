@@ -1,5 +1,7 @@
-//! A connected session whose locks are in the memory of a leader, as its client keeps it: the requests and what they
-//! hold, over all connections, and for how long the client counts on the session.
+//! A connected session, as its client keeps it: the requests and what they hold, over all connections, and for how long
+//! the client counts on the session. Its locks are in the memory of a leader, or in the log.
+
+mod messages;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -12,11 +14,14 @@ use holdfast_api::session_message::{
 use holdfast_api::{Code, Resource};
 use holdfast_backend::CallContext;
 use holdfast_backend::session::{ConnectionOptions, Outbound, SessionReceiver, SessionSender};
-use holdfast_core::{Claim, FencingToken, Metadata, Path, Receipt, ReportedHold, Revision, RevokedReason};
-use tokio::time::{sleep, timeout};
+use holdfast_core::{Claim, FencingToken, Metadata, Path, Receipt, ReportedHold, Revision};
+use tokio::time::timeout;
 
 use super::stream_gateway::StreamGateway;
-use crate::soft_claims::Grant;
+use crate::ask_calls::{AskOp, ObservedAsk, call_of_reason};
+use crate::history::Op;
+use crate::things::ThingOp;
+use crate::told_log::{Connected, Told, What};
 use crate::world::{Tenant, World, now};
 
 /// The namespace of tenants with such sessions.
@@ -68,25 +73,30 @@ pub(super) struct SoftSession {
     world: Arc<World>,
     gateway: Arc<StreamGateway>,
     tenant: Tenant,
+    namespace: &'static str,
     process: String,
     terms: SoftTerms,
     /// Absent before it is opened and when it is over, and the epoch in which it was opened.
     opened: Option<(String, Option<Revision>)>,
     link: Option<Link>,
+    /// The same connection once its session was opened; it has not ended.
+    connected: Option<Connected>,
     requests: BTreeMap<String, Request>,
     asked: usize,
+    /// The requests whose locks somebody asks for, since this was last taken.
+    wanted: Vec<String>,
 }
 
 impl SoftSession {
     pub(super) fn new(
         world: Arc<World>,
         gateway: Arc<StreamGateway>,
-        tenant: Tenant,
+        (tenant, namespace): (Tenant, &'static str),
         process: String,
         terms: SoftTerms,
     ) -> Self {
-        let (opened, link, requests) = (None, None, BTreeMap::new());
-        Self { world, gateway, tenant, process, terms, opened, link, requests, asked: 0 }
+        let (opened, link, connected, requests, wanted) = (None, None, None, BTreeMap::new(), Vec::new());
+        Self { world, gateway, tenant, namespace, process, terms, opened, link, connected, requests, asked: 0, wanted }
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -125,7 +135,7 @@ impl SoftSession {
         let mut link = Link { to, from, seq: 0, keep_alives: VecDeque::new() };
         let session_id = self.opened.as_ref().map(|(session_id, _)| session_id.clone());
         let open = Open {
-            namespace: SOFT_NAMESPACE.to_owned(),
+            namespace: self.namespace.to_owned(),
             session_id,
             process_id: self.process.clone(),
             ttl_ms: self.terms.ttl.as_millis() as u64,
@@ -144,6 +154,7 @@ impl SoftSession {
             ServerMessage::Error { error, .. } => {
                 self.expect_code(error.code, &format!("it opens a session: {error:?}"));
                 if error.code == Code::SessionNotFound {
+                    self.expect_over("its session is gone");
                     self.forget();
                 }
                 false
@@ -169,6 +180,12 @@ impl SoftSession {
         if !resumed || opened_in == table_epoch {
             self.world.claims.lives(&session_id, sent, ttl, transition);
         }
+        let listed = self.requests.values().filter_map(|request| match request.state {
+            RequestState::Holds(token) => Some(token),
+            _ => None,
+        });
+        let (from, listed) = (time(), listed.collect());
+        self.connected = Some(Connected { session: session_id.clone(), from, until: from, listed });
         self.opened = Some((session_id, opened_in));
         if resumed {
             let info = self.lock_info();
@@ -204,11 +221,15 @@ impl SoftSession {
     /// Leaves the connection without a word.
     pub(super) fn disconnect(&mut self) {
         self.link = None;
+        if let Some(connected) = self.connected.take().filter(|_| self.namespace != SOFT_NAMESPACE) {
+            self.world.told.add_connection(Connected { until: time(), ..connected });
+        }
     }
 
     /// Forgets the session: it is over, or left to itself.
     pub(super) fn forget(&mut self) {
-        (self.link, self.opened) = (None, None);
+        self.disconnect();
+        self.opened = None;
         self.requests.clear();
     }
 
@@ -286,92 +307,62 @@ impl SoftSession {
 
     pub(super) async fn on_outbound(&mut self, message: Outbound) {
         match message {
-            Outbound::End(_) => self.link = None,
+            Outbound::End(_) => self.disconnect(),
             Outbound::Message(message) => self.on_message(message).await,
         }
     }
 
-    fn is_ending(&self, request_id: &str) -> bool {
-        self.requests.get(request_id).is_some_and(|request| request.state == RequestState::Ends)
+    /// Returns the session and one of its holds.
+    pub(super) fn one_hold(&self, number: usize) -> Option<(String, Path, FencingToken)> {
+        let (session, _) = self.opened.clone()?;
+        let (path, token) = self.world.claims.hold_of(&session, number)?;
+        Some((session, path, token))
     }
 
-    async fn on_message(&mut self, message: ServerMessage) {
-        match message {
-            ServerMessage::Acquired { request_id, fencing_token, receipt, .. } => {
-                self.take(&request_id, fencing_token, receipt);
+    /// Somebody asks for a hold.
+    fn hear_of_ask(&mut self, path: &Path, token: FencingToken, asked: &ObservedAsk) {
+        self.record(&format!("is asked for {path:?} with {token}: {asked:?}"));
+        let call = call_of_reason(&asked.reason);
+        let op = match call.and_then(|call| self.world.history.op(call)) {
+            Some(Op::Thing(ThingOp::Ask(op))) => Some(op),
+            _ => None,
+        };
+        // A hold that an earlier request ends by force shows that with each later one.
+        let is_meant = |op: &AskOp| {
+            op.concerns_lock(path) && op.shown_within_ms() == asked.within_ms && (asked.force || !op.force)
+        };
+        // Without room for its texts, one with force is kept without them.
+        let has_text = !asked.force || !asked.reason.is_empty();
+        if has_text && !op.as_ref().is_some_and(is_meant) {
+            self.violated(&format!("it is asked for {path:?} with {token} by {asked:?}, which is {op:?}"));
+        }
+        if let Some(call) = call {
+            let (within_ms, force) = (asked.within_ms, asked.force);
+            self.was_told(&path.0, token, What::Asked { call, within_ms, force });
+        }
+        for (request_id, request) in &self.requests {
+            let RequestState::Holds(own) = request.state else { continue };
+            if request.claims.iter().all(|claim| claim.path != *path) {
+                continue;
             }
-            ServerMessage::Enqueued { request_id, place: Some(place), .. } => {
-                if let Some(request) = self.requests.get_mut(&request_id) {
-                    request.place = Some(place);
-                }
+            if own != token {
+                self.violated(&format!("{request_id} holds {path:?} with {own} and is asked for {token}"));
             }
-            ServerMessage::Refused { request_id, .. } => {
-                if self.holds(&request_id) {
-                    self.violated(&format!("{request_id} holds its locks and is refused"));
-                }
-                self.requests.remove(&request_id);
-            }
-            ServerMessage::Ready { request_id: Some(request_id) } if self.is_ending(&request_id) => {
-                self.requests.remove(&request_id);
-            }
-            // It is in transition: others wait for the end of that.
-            ServerMessage::Revoked { reason: RevokedReason::Expired, .. } => {}
-            ServerMessage::Revoked { path, fencing_token, .. } => self.lose(Path(path), fencing_token),
-            ServerMessage::KeptAlive { .. } => {
-                let sent = self.link.as_mut().and_then(|link| link.keep_alives.pop_front());
-                if let Some(((session_id, _), sent)) = self.opened.as_ref().zip(sent) {
-                    self.world.claims.lives(session_id, sent, self.terms.ttl, self.terms.transition);
-                }
-            }
-            ServerMessage::SessionEnded { reason } => {
-                self.record(&format!("is told that its session ended, {reason:?}"));
-                self.forget();
-            }
-            ServerMessage::Error { error, request_id } => {
-                self.expect_code(error.code, &format!("{request_id:?}: {error:?}"));
-                // What became of it is not known.
-                if let Some(request_id) = request_id {
-                    sleep(RETRY_DELAY).await;
-                    self.release(&request_id).await;
-                }
-            }
-            _ => {}
+            self.wanted.push(request_id.clone());
         }
     }
 
-    /// Takes a grant, unless the client counts on its session no more, or has given the request up.
-    fn take(&mut self, request_id: &str, token: FencingToken, receipt: Option<Receipt>) {
-        if !self.check_life() {
-            return;
-        }
-        let Some((session, _)) = &self.opened else { return };
-        let Some(request) = self.requests.get_mut(request_id) else { return };
-        match request.state {
-            RequestState::Ends => {}
-            RequestState::Holds(known) if known == token => {}
-            RequestState::Holds(known) => {
-                self.violated(&format!("{request_id} has the token {known} and is told {token}"));
-            }
-            RequestState::Waits => {
-                request.state = RequestState::Holds(token);
-                request.granted = receipt.map(|receipt| request.shown(request_id, token, receipt));
-                let grant = Grant { session, request_id, claims: &request.claims, token, asked_at: request.asked_at };
-                let found = self.world.claims.take(&grant, time());
-                self.world.record(format!("{} of {session} takes {:?} with {token}", self.process, request.claims));
-                found.into_iter().for_each(|what| self.world.record_violation(what));
-            }
-        }
+    /// Returns the requests whose locks somebody asks for.
+    pub(super) fn take_wanted(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.wanted)
     }
 
-    fn lose(&mut self, path: Path, token: FencingToken) {
-        self.record(&format!("is told that it lost {path:?} with {token}"));
-        for request in self.requests.values_mut().filter(|request| request.state == RequestState::Holds(token)) {
-            request.claims.retain(|claim| claim.path != path);
+    /// Notes what has to be in the log. Nothing is there of locks in the memory of a leader.
+    fn was_told(&self, path: &[String], token: FencingToken, what: What) {
+        if self.namespace != SOFT_NAMESPACE {
+            let (account, namespace, path) = (self.tenant.account, self.namespace, Path(path.to_vec()));
+            self.world.told.add(Told { account, namespace, path, token, what });
         }
-        self.requests.retain(|_, request| !request.claims.is_empty());
-        let Some((session, _)) = &self.opened else { return };
-        let found = self.world.claims.lose(session, &path, token, time());
-        found.into_iter().for_each(|what| self.world.record_violation(what));
     }
 
     /// Only these go wrong here.

@@ -1,5 +1,6 @@
 //! Faults of a leader that has locks in its memory, in runs with clients of them: it is killed, also together with the
-//! gateway of some clients; it is paused until another one leads; or what it says to gateways comes after that.
+//! gateway of some clients, or while the messages of a gateway wait; it is paused until another one leads; or what it
+//! says to gateways comes after that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,20 +30,22 @@ const RELEASE_LEAD_TIME: Duration = Duration::from_millis(15);
 enum Kind {
     Killed,
     KilledWithGateway,
+    /// Messages from and to a gateway wait until another one leads.
+    KilledPastGateway,
     Paused,
     /// It is cut off from other nodes, and its messages to gateways wait meanwhile.
     Late,
 }
 
-const KINDS: [Kind; 4] = [Kind::Killed, Kind::KilledWithGateway, Kind::Paused, Kind::Late];
+const KINDS: [Kind; 5] = [Kind::Killed, Kind::KilledWithGateway, Kind::KilledPastGateway, Kind::Paused, Kind::Late];
 
 pub(super) struct SoftLeaders {
     world: Arc<World>,
     /// Of its own, so that it does not change the other draws.
     rng: StdRng,
     next: Option<Duration>,
-    /// A leader from and to whom messages wait, and until when.
-    held: Option<(usize, Duration)>,
+    /// A host from and to which messages wait, and until when.
+    held: Option<(String, Duration)>,
 }
 
 impl SoftLeaders {
@@ -64,12 +67,11 @@ impl SoftLeaders {
 
     /// Ends what is over, and injects the next fault if that is due. Returns whether it did.
     pub(super) fn step(&mut self, sim: &mut Sim<'_>, at: Duration, processes: &mut Processes) -> bool {
-        if let Some((leader, until)) = self.held {
-            if until > at {
-                return false;
-            }
-            self.held = None;
-            self.end_fault(sim, leader, at);
+        if self.held.as_ref().is_some_and(|(_, until)| *until > at) {
+            return false;
+        }
+        if let Some((host, _)) = self.held.take() {
+            self.end_fault(sim, &host, at);
         }
         if self.next.is_none_or(|next| next > at) {
             return false;
@@ -92,34 +94,40 @@ impl SoftLeaders {
                 let gateway = self.rng.random_range(0..self.world.plan.gateways);
                 self.world.soft_falls[gateway].fetch_add(1, Ordering::Relaxed);
             }
+            Kind::KilledPastGateway => {
+                let gateway = gateway_name(self.rng.random_range(0..self.world.plan.gateways));
+                (0..self.world.plan.nodes).for_each(|node| sim.hold(gateway.as_str(), node_name(node)));
+                processes.kill(sim, leader, back, false);
+                self.held = Some((gateway, at + lost));
+            }
             Kind::Paused => {
-                self.others(leader).iter().for_each(|other| sim.hold(node_name(leader), other.as_str()));
+                let name = node_name(leader);
+                self.others(&name).iter().for_each(|other| sim.hold(name.as_str(), other.as_str()));
                 let pause_ms = u64::try_from((lost + RELEASE_LEAD_TIME).as_millis()).unwrap_or(u64::MAX);
                 *self.world.nodes[leader].pause.lock() = Some((Pause::Suspended, pause_ms));
-                self.held = Some((leader, at + lost));
+                self.held = Some((name, at + lost));
             }
             Kind::Late => {
                 let others = (0..self.world.plan.nodes).filter(|node| *node != leader);
                 others.for_each(|other| sim.partition(node_name(leader), node_name(other)));
                 let gateways = 0..self.world.plan.gateways;
                 gateways.for_each(|gateway| sim.hold(node_name(leader), gateway_name(gateway)));
-                self.held = Some((leader, at + lost));
+                self.held = Some((node_name(leader), at + lost));
             }
         }
     }
 
     /// Waiting messages are delivered; lost ones stay lost.
-    fn end_fault(&self, sim: &mut Sim<'_>, leader: usize, at: Duration) {
-        self.world.record_at(at, format!("messages of {} arrive again", node_name(leader)));
-        for other in self.others(leader) {
-            sim.release(node_name(leader), other.as_str());
-            sim.repair(node_name(leader), other.as_str());
+    fn end_fault(&self, sim: &mut Sim<'_>, host: &str, at: Duration) {
+        self.world.record_at(at, format!("messages of {host} arrive again"));
+        for other in self.others(host) {
+            sim.release(host, other.as_str());
+            sim.repair(host, other.as_str());
         }
     }
 
-    fn others(&self, node: usize) -> Vec<String> {
-        let name = node_name(node);
-        hosts(&self.world).into_iter().filter(|host| *host != name).collect()
+    fn others(&self, name: &str) -> Vec<String> {
+        hosts(&self.world).into_iter().filter(|host| host != name).collect()
     }
 
     /// The node that leads the shard of such clients.
