@@ -1,5 +1,5 @@
-//! What clients of connected sessions were told of requests to release their holds, and of holds that ended by force, and
-//! when they were connected.
+//! What clients of connected sessions were told of requests to release their holds and of holds that ended by force,
+//! and when they were connected.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! What must hold of requests to release, and of what is kept from others for a time, after a step, by rules of its own,
-//! without the core: a polite request ends nothing, one with force ends what is still held when its time is over, once
-//! and not before, a hold shows the latest request, and its session is told of each once.
+//! What must hold of requests to release, and of what is kept from others for a time, after a step, by rules of its
+//! own, without the core: a polite request ends nothing, one with force ends what is still held when its time is over,
+//! once and not before, a hold shows the latest request, and its session is told of each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -348,8 +348,8 @@ impl Known {
     }
 }
 
-/// A request to release ends nothing by itself, and gives nothing to anybody. What it leaves no time to is over at once:
-/// it is there, as nobody's, until the next entry ends it.
+/// A request to release ends nothing by itself, and gives nothing to anybody. What it leaves no time to is over at
+/// once: it is there in its transition until the next entry ends it.
 fn nothing_ends(
     ask: &AskRelease,
     (before, after): (&BTreeMap<HoldKey, Shown<'_>>, &BTreeMap<HoldKey, Shown<'_>>),
