@@ -58,7 +58,7 @@ impl LaneBudget {
             Err(_) => Arc::clone(&self.computed).acquire_owned().await.ok()?,
         };
         if self.own.try_reserve(bytes).is_none() {
-            self.own.reserve(bytes).await?;
+            drop(self.own.reserve(bytes).await?);
         }
         Some(QueryTurn { _permit: permit })
     }

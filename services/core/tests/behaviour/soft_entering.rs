@@ -409,7 +409,7 @@ fn claims_and_waits_of_all_parts_are_entered_in_one_order() {
         take_parts(&mut leader, &stale, of_three.iter().map(|part| held(&old, part)).collect());
         // The first one comes first for locks with an even number.
         let awaited = |is_first: bool, part: &[u64]| -> PartContents {
-            let ticket = |number: u64| 1 + 2 * number + u64::from(is_first != (number % 2 == 0));
+            let ticket = |number: u64| 1 + 2 * number + u64::from(is_first != number.is_multiple_of(2));
             (Vec::new(), part.iter().map(|number| waits(&lock(*number), Some(ticket(*number)))).collect())
         };
         take_parts(&mut leader, &one, of_three.iter().map(|part| awaited(true, part)).collect());

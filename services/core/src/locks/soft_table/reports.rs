@@ -12,9 +12,9 @@ use crate::locks::sessions::Session;
 use crate::locks::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
-    CommandError, Durability, EntryContext, FencingToken, LocksCommand, MAX_WAITING_FOR, MessageSeq, NamespaceRef,
-    OpenSession, Owner, Release, ReleaseTarget, ReportedWait, Response, SessionAcquire, SessionCommand, SessionNumber,
-    SessionRequest, SessionTerms, TableCommand, TableReport, TableState, Wait,
+    CommandError, Durability, EntryContext, LocksCommand, MAX_WAITING_FOR, MessageSeq, NamespaceRef, OpenSession,
+    Release, ReleaseTarget, Response, SessionCommand, SessionNumber, SessionRequest, TableCommand, TableReport,
+    TableState,
 };
 
 /// What a command of a reported session gives up before its report is entered.
