@@ -402,9 +402,11 @@ async fn a_leader_that_asks_for_a_report_again_and_again_gets_it_with_pauses() {
     let mut client = SessionClient::connect(&world, &tenant);
     client.open(None).await;
     client.send(ClientPayload::KeepAlive).await;
-    let taken = timeout(Duration::from_secs(20), reports.wait_for(|times| times.len() >= 4));
+    let taken = timeout(Duration::from_secs(20), reports.wait_for(|times| times.len() >= 5));
     let times = taken.await.expect("it is reported again").expect("the node is there").clone();
-    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_millis(50)), "{times:?}");
+    // The first report may have been tried twice.
+    let mut pauses = times.windows(2).skip(1).map(|pair| pair[1] - pair[0]);
+    assert!(pauses.all(|pause| pause >= Duration::from_millis(50)), "{times:?}");
     asks.store(false, Ordering::SeqCst);
     let told = timeout(Duration::from_secs(20), client.receive()).await.expect("it is answered");
     assert!(matches!(told, ServerMessage::KeptAlive { .. }), "{told:?}");
