@@ -171,11 +171,11 @@ impl Report {
             return self.parts.clear();
         };
         for place in self.places.remove(request_id).unwrap_or_default() {
-            self.give_up(place);
+            self.withdraw_place(place);
         }
     }
 
-    fn give_up(&mut self, place: RequestPlace) {
+    fn withdraw_place(&mut self, place: RequestPlace) {
         match place {
             RequestPlace::Granted { part, request } => {
                 if let Some(granted) = self.parts.get_mut(part).and_then(|part| part.granted.get_mut(request)) {

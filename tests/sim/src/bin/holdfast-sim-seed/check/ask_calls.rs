@@ -140,7 +140,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn asked() -> AskedSession {
+    fn asked_session() -> AskedSession {
         AskedSession {
             session: "s".to_owned(),
             path: Path::flat("l"),
@@ -161,12 +161,12 @@ mod tests {
     #[test]
     fn who_has_a_hold_and_a_connection_for_long_enough_must_hear_of_a_request() {
         for (asked, connected, expected) in [
-            (asked(), connected(500, 3_000, &[]), true),
-            (asked(), connected(500, 2_900, &[]), false),
+            (asked_session(), connected(500, 3_000, &[]), true),
+            (asked_session(), connected(500, 2_900, &[]), false),
             (AskedSession { ended: Some(at(2_900)), ..asked() }, connected(500, 9_000, &[]), false),
-            (asked(), connected(1_500, 9_000, &[]), false),
-            (asked(), connected(1_500, 9_000, &[5]), true),
-            (asked(), connected(2_100, 9_000, &[5]), false),
+            (asked_session(), connected(1_500, 9_000, &[]), false),
+            (asked_session(), connected(1_500, 9_000, &[5]), true),
+            (asked_session(), connected(2_100, 9_000, &[5]), false),
             (AskedSession { superseded: None, ..asked() }, connected(2_100, 9_000, &[5]), true),
         ] {
             assert_eq!(must_hear(&asked, &connected), expected, "{asked:?}, {connected:?}");
@@ -184,7 +184,7 @@ mod tests {
         };
         for (told, is_found) in [(vec![told(7)], false), (vec![told(6)], true), (vec![], true)] {
             let mut findings = Vec::new();
-            check_heard(&[asked()], &told, &[connected(500, 9_000, &[])], &mut findings);
+            check_heard(&[asked_session()], &told, &[connected(500, 9_000, &[])], &mut findings);
             assert_eq!(findings.len(), usize::from(is_found));
         }
     }
