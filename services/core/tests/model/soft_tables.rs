@@ -129,14 +129,18 @@ impl Run {
         }
     }
 
-    /// The last leader does all that is due now.
+    /// The last leader does all that is due now, in the log and in its table.
     fn finish(&mut self) {
         let (context, last) = (self.context(), self.leaders.len() - 1);
         for _ in 0..MAX_STEPS {
             let Leader { log, table } = &mut self.leaders[last];
+            log.advance(&context);
+            for effect in log.take_effects() {
+                table.follow(&effect);
+            }
             table.rebuild_all(log, &context);
             table.advance(&context);
-            let due_ms = table.next_deadline_ms();
+            let due_ms = log.next_deadline_ms().into_iter().chain(table.next_deadline_ms()).min();
             self.take_effects(last);
             if due_ms.is_none_or(|due_ms| due_ms > context.now_ms) {
                 return;
