@@ -163,11 +163,11 @@ mod tests {
         for (asked, connected, expected) in [
             (asked_session(), connected(500, 3_000, &[]), true),
             (asked_session(), connected(500, 2_900, &[]), false),
-            (AskedSession { ended: Some(at(2_900)), ..asked() }, connected(500, 9_000, &[]), false),
+            (AskedSession { ended: Some(at(2_900)), ..asked_session() }, connected(500, 9_000, &[]), false),
             (asked_session(), connected(1_500, 9_000, &[]), false),
             (asked_session(), connected(1_500, 9_000, &[5]), true),
             (asked_session(), connected(2_100, 9_000, &[5]), false),
-            (AskedSession { superseded: None, ..asked() }, connected(2_100, 9_000, &[5]), true),
+            (AskedSession { superseded: None, ..asked_session() }, connected(2_100, 9_000, &[5]), true),
         ] {
             assert_eq!(must_hear(&asked, &connected), expected, "{asked:?}, {connected:?}");
         }
