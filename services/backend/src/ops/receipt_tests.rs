@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_api::session_message::{
-    ClientPayload, GrantedLock, Lock, LockInfo, Part, Pending, Release, ServerMessage,
+    ClientPayload, GrantedLock, Lock, LockInfo, Part, Pending, QueueTicket, Release, ServerMessage,
 };
 use holdfast_api::*;
 use holdfast_types::{MAX_SESSION_TABLE_BYTES, Metadata, Mode, Path, Receipt, ReportedHold, TableReport};
@@ -209,21 +209,35 @@ async fn who_was_told_that_a_hold_is_lost_resumes_with_the_others() {
     assert_eq!(report.granted[0].request_id, "b");
 }
 
+impl Lost {
+    /// Waits for the lock that is held, and leaves. Returns the session and its place.
+    async fn wait_for_a(&self) -> (String, QueueTicket) {
+        self.is_next.store(false, Ordering::SeqCst);
+        let mut waiter = SessionClient::connect(&self.world, &self.tenant);
+        let (session_id, _) = waiter.open(None).await;
+        waiter.lock("a").await;
+        let place = match waiter.receive().await {
+            ServerMessage::Enqueued { place: Some(place), .. } => place,
+            other => panic!("it has no place: {other:?}"),
+        };
+        drop(waiter);
+        (session_id, place)
+    }
+
+    /// Resumes the session at the other gateway, and shows its place there.
+    async fn show_place(&self, session_id: String, place: QueueTicket) -> SessionClient {
+        let mut resumed = SessionClient::connect_to(&self.other, &self.tenant);
+        assert!(resumed.open(Some(session_id)).await.1);
+        let (pending, places) = (vec![Pending::Lock(lock_named("a"))], vec![("a".to_owned(), place)]);
+        resumed.send(ClientPayload::LockInfo(LockInfo { pending, places, ..LockInfo::default() })).await;
+        resumed
+    }
+}
+
 async fn assert_place_is_reported(lost: Lost) {
-    lost.is_next.store(false, Ordering::SeqCst);
-    let mut waiter = SessionClient::connect(&lost.world, &lost.tenant);
-    let (session_id, _) = waiter.open(None).await;
-    waiter.lock("a").await;
-    let place = match waiter.receive().await {
-        ServerMessage::Enqueued { place: Some(place), .. } => place,
-        other => panic!("it has no place: {other:?}"),
-    };
-    drop(waiter);
+    let (session_id, place) = lost.wait_for_a().await;
     lost.is_next.store(true, Ordering::SeqCst);
-    let mut resumed = SessionClient::connect_to(&lost.other, &lost.tenant);
-    assert!(resumed.open(Some(session_id)).await.1);
-    let (pending, places) = (vec![Pending::Lock(lock_named("a"))], vec![("a".to_owned(), place)]);
-    resumed.send(ClientPayload::LockInfo(LockInfo { pending, places, ..LockInfo::default() })).await;
+    let mut resumed = lost.show_place(session_id, place).await;
     let report = lost.report(&mut resumed).await;
     assert_eq!(report.pending.iter().map(|wait| wait.ticket).collect::<Vec<_>>(), [Some(place.ticket)]);
 }
@@ -255,21 +269,10 @@ async fn a_listed_request_that_is_too_large_to_be_reported_is_not_granted_after_
 #[tokio::test]
 async fn a_place_that_was_shown_to_a_leader_is_reported_to_the_next_one() {
     let lost = Lost::holding(&["a"]).await;
-    lost.is_next.store(false, Ordering::SeqCst);
-    let mut waiter = SessionClient::connect(&lost.world, &lost.tenant);
-    let (session_id, _) = waiter.open(None).await;
-    waiter.lock("a").await;
-    let place = match waiter.receive().await {
-        ServerMessage::Enqueued { place: Some(place), .. } => place,
-        other => panic!("it has no place: {other:?}"),
-    };
-    drop(waiter);
+    let (session_id, place) = lost.wait_for_a().await;
     // The leader that compares the list ends before it hears of the request.
     let reports = lost.world.serve_as_leaders(&lost.is_next, true);
-    let mut resumed = SessionClient::connect_to(&lost.other, &lost.tenant);
-    assert!(resumed.open(Some(session_id)).await.1);
-    let (pending, places) = (vec![Pending::Lock(lock_named("a"))], vec![("a".to_owned(), place)]);
-    resumed.send(ClientPayload::LockInfo(LockInfo { pending, places, ..LockInfo::default() })).await;
+    let mut resumed = lost.show_place(session_id, place).await;
     resumed.send(ClientPayload::Release(Release { request_id: "none".to_owned(), unheard: false })).await;
     while !matches!(resumed.receive().await, ServerMessage::Ready { .. }) {}
     let reports = reports.lock();

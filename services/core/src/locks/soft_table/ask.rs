@@ -36,12 +36,7 @@ impl SoftTable {
         if !is_for_table(log, ask) {
             return Err(CommandError::InvalidArgument(refusal_of_ask(ask).to_owned()));
         }
-        self.hear_of_ends(log);
-        self.settle(context);
-        self.rebuild(context, namespace);
-        self.check_complete(namespace)?;
-        self.advance(context);
-        self.check_settled()?;
+        self.bring_up_to_date(log, context, namespace)?;
         self.mirror_namespace(namespace);
         let answer = self.core.apply(context, &LocksCommand::AskRelease(ask.clone()));
         self.collect_effects();

@@ -9,13 +9,31 @@ use std::sync::Arc;
 
 use super::SoftTable;
 use super::rebuild::{Rebuild, RequestToQueue};
-use crate::locks::NamespaceKey;
 use crate::locks::namespace::Namespace;
 use crate::locks::request::Request;
+use crate::locks::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
-use crate::{EntryContext, MessageSeq, Owner, ReportedWait, SessionAcquire, SessionTerms, Wait};
+use crate::{CommandError, EntryContext, MessageSeq, Owner, ReportedWait, SessionAcquire, SessionTerms, Wait};
 
 impl SoftTable {
+    /// Does what comes before anything about a complete table.
+    ///
+    /// # Errors
+    /// `Busy` while the table is not complete, or something has ended in the log that has not ended here.
+    pub(super) fn bring_up_to_date(
+        &mut self,
+        log: &LocksState,
+        context: &EntryContext,
+        namespace: &Namespace,
+    ) -> Result<(), CommandError> {
+        self.hear_of_ends(log);
+        self.settle(context);
+        self.rebuild(context, namespace);
+        self.check_complete(namespace)?;
+        self.advance(context);
+        self.check_settled()
+    }
+
     /// Goes on with all namespaces where everything is there, for one slice together, as far as there are revisions.
     pub fn rebuild_all(&mut self, log: &ShardState, context: &EntryContext) {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else {

@@ -43,12 +43,7 @@ impl SoftTable {
     ) -> Result<Forfeit, CommandError> {
         self.check_epoch(log)?;
         let of_log = log.find(namespace)?;
-        self.hear_of_ends(log);
-        self.settle(context);
-        self.rebuild(context, of_log);
-        self.check_complete(of_log)?;
-        self.advance(context);
-        self.check_settled()?;
+        self.bring_up_to_date(log, context, of_log)?;
         let all = self.holds_at(namespace, path);
         let new = of_log.table_log.new_forfeits(path, &all);
         // The log refuses one more than it can take. What it needs not know of comes last: holds in transition.
