@@ -23,6 +23,9 @@ use crate::service::Inner;
 use crate::session::KeptLedgers;
 use crate::strangers::Strangers;
 
+/// Subscriptions and reports of sessions in progress at new leaders.
+const MAX_NEW_LEADER_CALLS: usize = 256;
+
 /// The options of a gateway.
 pub struct BackendOptions {
     /// The locations of the shards.
@@ -108,7 +111,8 @@ impl Backend {
             rates: AccountRates::default(),
             strangers: Strangers::new(options.refused_credentials_per_second),
             admission,
-            heavy_admission: Arc::new(Admission::one_at_a_time()),
+            heavy_admission: Arc::new(Admission::of_limit(1)),
+            new_leader_admission: Arc::new(Admission::of_limit(MAX_NEW_LEADER_CALLS)),
             held_calls: HeldCalls::default(),
             buffers: BufferBudgets::default(),
             connections: AccountConnections::default(),

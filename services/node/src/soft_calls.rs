@@ -118,9 +118,13 @@ async fn wait_for_job(shard: &ShardReplica, term: u64, mut reply: Reply, deadlin
 }
 
 /// Returns as soon as a query can be answered, if it is about a lock table in the leader's memory; in any case after a
-/// while.
+/// while. A subscriber that asks what it still has is answered at once: it is told what it loses once the table is
+/// complete.
 pub(crate) async fn wait_to_answer(shard: &ShardReplica, query: &Query, deadline: Instant) {
-    let Some(namespace) = query.lock_table().filter(|_| shard.machine.has_soft_tables()) else { return };
+    let is_of_subscriber = matches!(query, Query::ReconcileHolds { .. });
+    let Some(namespace) = query.lock_table().filter(|_| !is_of_subscriber && shard.machine.has_soft_tables()) else {
+        return;
+    };
     let leads = *shard.group.subscribe_leadership().borrow();
     if let Some(leads) = leads {
         wait_for_table_of(shard, leads.term, deadline, namespace).await;

@@ -41,7 +41,7 @@ pub use holdfast_rpc::{
 pub use local_call::LocalNode;
 pub use request_context::with_request_id;
 pub use router::Router;
-pub use subscription::{Subscription, SubscriptionError, Update};
+pub use subscription::{StartGate, StartOutcome, Subscription, SubscriptionError, SubscriptionStart, Update};
 
 /// Whether a command may be retried when an attempt may have been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A subscription that survives its leaders: it finds the leader, and continues at the next one.
 
 use std::marker::PhantomData;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -54,10 +54,27 @@ pub(super) enum Publisher {
     Node(Weak<NodeChannel>, String),
 }
 
+/// Lets a start begin when its turn has come. Many subscriptions that lose a leader at once start in turns.
+pub type StartGate = Arc<dyn Fn(SubscriptionStart) -> SubscriptionStart + Send + Sync>;
+
+/// Begins a subscription at its publisher. Does nothing before it is polled.
+pub type SubscriptionStart = BoxFuture<'static, StartOutcome>;
+
+/// What came of a start.
+pub struct StartOutcome(Started);
+
+impl StartOutcome {
+    /// The start had no turn, for this reason: it is tried again later.
+    pub fn without_turn(reason: &str) -> Self {
+        Self(Err(RouteError::Unavailable { shard: "of a subscription".to_owned(), reason: reason.to_owned() }))
+    }
+}
+
 /// Receives the updates of a topic. Dropping it ends the subscription.
 pub struct Subscription<T> {
     publisher: Publisher,
     topic: Topic,
+    gate: Option<StartGate>,
     from: Option<Revision>,
     max_wait: Duration,
     phase: Phase,
@@ -71,7 +88,7 @@ type Started = Result<Result<(EncodedUpdate, PendingCall), CommandError>, RouteE
 
 enum Phase {
     Idle { until: Instant },
-    Starting(BoxFuture<'static, Started>),
+    Starting(SubscriptionStart),
     // The instant at which the next page was requested, if it was.
     Started(PendingCall, Option<Instant>),
 }
@@ -80,7 +97,12 @@ impl<T: DeserializeOwned> Subscription<T> {
     pub(super) fn new(publisher: Publisher, topic: Topic, from: Option<Revision>, max_wait: Duration) -> Self {
         let now = Instant::now();
         let (phase, backoff) = (Phase::Idle { until: now }, backoff());
-        Self { publisher, topic, from, max_wait, phase, since: now, backoff, items: PhantomData }
+        Self { publisher, topic, gate: None, from, max_wait, phase, since: now, backoff, items: PhantomData }
+    }
+
+    /// Has every start go through a gate.
+    pub fn with_gate(self, gate: StartGate) -> Self {
+        Self { gate: Some(gate), ..self }
     }
 
     /// Returns the next update: the first one at once, a further one when something changed, or after the topic's
@@ -102,7 +124,7 @@ impl<T: DeserializeOwned> Subscription<T> {
                     continue;
                 }
                 Phase::Starting(starting) => {
-                    let started = starting.await;
+                    let StartOutcome(started) = starting.await;
                     self.on_started(started)?
                 }
                 Phase::Started(call, requested_at) => {
@@ -143,21 +165,32 @@ impl<T: DeserializeOwned> Subscription<T> {
         }
     }
 
-    fn start(&self) -> BoxFuture<'static, Started> {
+    fn start(&self) -> SubscriptionStart {
         let subscribe = Subscribe { topic: self.topic.clone(), from: self.from };
         let body = CallBody::Subscribe(Bytes::from(codec::encode(&subscribe)));
-        let deadline = Instant::now() + RESPONSE_TIMEOUT;
-        match &self.publisher {
+        let start: SubscriptionStart = match &self.publisher {
             Publisher::Shard(router, application, key) => {
                 let (router, application, key) = (router.clone(), *application, *key);
                 let (account, kind) = (self.topic.account(), kind_of(&self.topic));
                 async move {
                     let to = router.destination(application, key, account).with_kind(kind);
-                    router.start_subscription(to, body, deadline).await
+                    let deadline = Instant::now() + RESPONSE_TIMEOUT;
+                    StartOutcome(router.start_subscription(to, body, deadline).await)
                 }
                 .boxed()
             }
-            Publisher::Node(channel, node) => start_at_node(Weak::clone(channel), node.clone(), body, deadline).boxed(),
+            Publisher::Node(channel, node) => {
+                let (channel, node) = (Weak::clone(channel), node.clone());
+                async move {
+                    let deadline = Instant::now() + RESPONSE_TIMEOUT;
+                    StartOutcome(start_at_node(channel, node, body, deadline).await)
+                }
+                .boxed()
+            }
+        };
+        match &self.gate {
+            Some(gate) => gate(start),
+            None => start,
         }
     }
 

@@ -163,10 +163,9 @@ fn rejected(limit: &'static Limit, max: u64) -> ApiError {
 }
 
 impl Admission {
-    /// The permits for work that keeps a processor busy for milliseconds: one at a time, whichever account's. Several at
-    /// once would delay every call of the others at each of its steps.
-    pub(crate) fn one_at_a_time() -> Self {
-        Self { state: Mutex::new(State::new(ConcurrencyLimit::fixed(1))) }
+    /// So many permits, however long the calls take, whichever accounts'.
+    pub(crate) fn of_limit(limit: usize) -> Self {
+        Self { state: Mutex::new(State::new(ConcurrencyLimit::fixed(limit))) }
     }
 
     /// Returns the limits of calls, each with how much a sharer uses.

@@ -275,7 +275,7 @@ async fn any_number_of_accounts_at_their_share_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn heavy_work_is_done_one_at_a_time_and_accounts_take_turns() {
-    let admission = Arc::new(Admission::one_at_a_time());
+    let admission = Arc::new(Admission::of_limit(1));
     let first = admission.acquire(request(1, Priority::High), deadline()).await.unwrap();
     let of_same = spawn_queued(&admission, 1, Priority::High).await;
     let also_of_same = spawn_queued(&admission, 1, Priority::High).await;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_cluster::Application;
-use holdfast_routing::{RetryPolicy, Subscription};
+use holdfast_routing::{RetryPolicy, StartGate, StartOutcome, Subscription};
 use holdfast_types::{
     Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
     Revision, SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, TableCommand,
@@ -107,7 +108,8 @@ impl SessionHandle {
     /// Sends a part of a report. Once it is taken, nothing counts that leaders of earlier terms say.
     pub(super) async fn report(self: Arc<Self>, part: TableReport) -> ApiResult<Reply> {
         let command = Command::Locks(LocksCommand::Table(TableCommand::Report(part)));
-        let permit = self.permit(Priority::High, 0).await?;
+        let (request, deadline) = (self.admission_request(Priority::High, 0), Instant::now() + RESPONSE_TIMEOUT);
+        let permit = self.service.inner.new_leader_admission.acquire(request, deadline).await?;
         let sent = async {
             let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
             let routed = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline);
@@ -121,8 +123,12 @@ impl SessionHandle {
     }
 
     async fn permit(&self, priority: Priority, bytes: usize) -> ApiResult<Permit> {
-        let request = AdmissionRequest { share: self.share(), priority, bytes };
+        let request = self.admission_request(priority, bytes);
         self.service.inner.admission.acquire(request, Instant::now() + RESPONSE_TIMEOUT).await
+    }
+
+    fn admission_request(&self, priority: Priority, bytes: usize) -> AdmissionRequest {
+        AdmissionRequest { share: self.share(), priority, bytes }
     }
 
     fn share(&self) -> Share {
@@ -134,7 +140,7 @@ impl SessionHandle {
     pub(super) async fn heavy_command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
         let deadline = Instant::now() + MAX_WAIT + Duration::from_millis(self.ttl_ms);
         // It keeps holds, and its connection bounds its bytes.
-        let request = AdmissionRequest { share: self.share(), priority: Priority::High, bytes: 0 };
+        let request = self.admission_request(Priority::High, 0);
         let permit = self.service.inner.heavy_admission.acquire(request, deadline).await?;
         Admission::run(permit, true, None, Arc::clone(&self).command(command)).await
     }
@@ -179,6 +185,21 @@ impl SessionHandle {
         let (namespace, session_id) = (self.namespace.clone(), self.session_id.clone());
         let topic = Topic::Session { namespace, session_id, epoch: self.epoch };
         let max_wait = MAX_WAIT + Duration::from_millis(self.ttl_ms);
-        self.service.inner.router.subscribe(Application::Locks, self.key, topic, None, max_wait)
+        let subscription = self.service.inner.router.subscribe(Application::Locks, self.key, topic, None, max_wait);
+        subscription.with_gate(self.start_gate())
+    }
+
+    /// Has subscriptions of sessions that lose a leader together start in turns, in fair shares of the accounts.
+    fn start_gate(&self) -> StartGate {
+        let admission = Arc::clone(&self.service.inner.new_leader_admission);
+        let request = self.admission_request(Priority::High, 0);
+        Arc::new(move |start| {
+            let admission = Arc::clone(&admission);
+            let started = async move {
+                let permit = admission.acquire(request, Instant::now() + RESPONSE_TIMEOUT).await?;
+                Admission::run(permit, false, None, start.map(Ok)).await
+            };
+            started.map(|outcome| outcome.unwrap_or_else(|error| StartOutcome::without_turn(&error.to_string()))).boxed()
+        })
     }
 }
