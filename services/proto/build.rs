@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Log entries and answers pass through unread, so they are kept as shared bytes and not copied.
         tonic_prost_build::configure()
             .bytes(".holdfast.internal")
+            .codec_path("crate::codec::SmallBufferCodec")
             // The convenience `connect` of a client would clash with a service's own call of that name: make a channel
             // and give it to `new`.
             .build_transport(name == "dlocks")

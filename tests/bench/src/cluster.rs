@@ -17,7 +17,8 @@ pub(crate) use entry_point::entry_addresses;
 pub use leaders::wait_leaders;
 pub(crate) use tenant::NAMESPACES_PER_SHARD;
 pub use tenant::{
-    Tenant, create_session_namespaces, create_tenant, create_tenant_with_email, namespace_per_shard, update_limits,
+    Tenant, create_session_namespaces, create_session_namespaces_in_one_shard, create_tenant, create_tenant_with_email,
+    namespace_per_shard, update_limits,
 };
 
 /// How many nodes there are, and replicas of each group.

@@ -318,21 +318,21 @@ async fn a_listed_request_waits_until_the_table_of_its_namespace_is_complete() {
 }
 
 #[tokio::test]
-async fn what_a_session_holds_is_asked_again_until_the_table_is_complete() {
+async fn a_subscriber_asks_once_what_it_holds_of_a_table_that_is_not_complete() {
     let world = TestGateway::start().await;
     let tenant = demo_tenant(&world).await;
-    let (begins, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (subscriptions, mut queries) = world.reconcile_late(&begins, &answers);
+    let begins = Arc::new(AtomicBool::new(false));
+    let (subscriptions, mut queries) = world.reconcile_late(&begins);
     let mut client = SessionClient::connect(&world, &tenant);
     client.open(None).await;
     client.lock("a").await;
     assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }));
     begins.store(true, Ordering::SeqCst);
-    let asked = queries.wait_for(|count| *count >= 3);
-    timeout(Duration::from_secs(20), asked).await.expect("it is asked again").expect("the node is there");
-    answers.store(true, Ordering::SeqCst);
+    let asked = queries.wait_for(|count| *count >= 1);
+    timeout(Duration::from_secs(20), asked).await.expect("it is asked").expect("the node is there");
     client.lock("b").await;
     assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }), "the connection goes on");
+    assert_eq!(*queries.borrow(), 1, "it is told what it loses");
     assert_eq!(subscriptions.load(Ordering::SeqCst), 1, "nothing that it follows is missed for that");
 }
 
@@ -404,9 +404,9 @@ async fn a_leader_that_asks_for_a_report_again_and_again_gets_it_with_pauses() {
     client.send(ClientPayload::KeepAlive).await;
     let taken = timeout(Duration::from_secs(20), reports.wait_for(|times| times.len() >= 5));
     let times = taken.await.expect("it is reported again").expect("the node is there").clone();
-    // The first report may have been tried twice.
-    let mut pauses = times.windows(2).skip(1).map(|pair| pair[1] - pair[0]);
-    assert!(pauses.all(|pause| pause >= Duration::from_millis(50)), "{times:?}");
+    // One may have been tried twice.
+    let pauses = times.windows(2).filter(|pair| pair[1] - pair[0] >= Duration::from_millis(50));
+    assert!(pauses.count() >= 3, "{times:?}");
     asks.store(false, Ordering::SeqCst);
     let told = timeout(Duration::from_secs(20), client.receive()).await.expect("it is answered");
     assert!(matches!(told, ServerMessage::KeptAlive { .. }), "{told:?}");

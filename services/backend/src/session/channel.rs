@@ -40,13 +40,13 @@ pub enum Outbound {
     End(CloseReason),
 }
 
-/// An item for the session from its frontend.
+/// An item for the session from its frontend. It is small: a queue takes memory for 32 of them from the start.
 #[derive(Debug)]
 pub(super) enum Inbound {
     /// With what counts its bytes until it is done.
-    Message(ClientMessage, NestedReservation),
+    Message(Box<ClientMessage>, NestedReservation),
     /// The client sent an invalid message.
-    Malformed(ApiError),
+    Malformed(Box<ApiError>),
 }
 
 /// The session's side has ended and accepts no more messages.
@@ -68,7 +68,7 @@ impl SessionSender {
     /// [`Closed`].
     pub async fn send(&self, message: ClientMessage) -> Result<(), Closed> {
         let bytes = self.budget.reserve(client_message_bytes(&message)).await.ok_or(Closed)?;
-        self.messages.send(Inbound::Message(message, bytes)).await.map_err(|_| Closed)
+        self.messages.send(Inbound::Message(Box::new(message), bytes)).await.map_err(|_| Closed)
     }
 
     /// Returns when the session's side has ended.
@@ -81,7 +81,7 @@ impl SessionSender {
     /// # Errors
     /// [`Closed`].
     pub async fn send_malformed(&self, error: ApiError) -> Result<(), Closed> {
-        self.messages.send(Inbound::Malformed(error)).await.map_err(|_| Closed)
+        self.messages.send(Inbound::Malformed(Box::new(error))).await.map_err(|_| Closed)
     }
 }
 
@@ -89,10 +89,10 @@ impl SessionSender {
 #[derive(Debug)]
 pub struct SessionReceiver(mpsc::Receiver<QueuedOutbound>);
 
-/// An item for the frontend, with what counts its bytes until it is taken.
+/// An item for the frontend, with what counts its bytes until it is taken. As small as [`Inbound`].
 #[derive(Debug)]
 struct QueuedOutbound {
-    item: Outbound,
+    item: Box<Outbound>,
     _bytes: Option<NestedReservation>,
 }
 
@@ -100,7 +100,7 @@ impl SessionReceiver {
     /// Returns the next message, or the end of the connection. Cancel-safe.
     pub async fn next(&mut self) -> Outbound {
         let cut_off = || Outbound::End(CloseReason::Failed(slow_client_error()));
-        self.0.recv().await.map_or_else(cut_off, |queued| queued.item)
+        self.0.recv().await.map_or_else(cut_off, |queued| *queued.item)
     }
 }
 
@@ -139,7 +139,7 @@ impl OutboundQueue {
         };
         match self.items.reserve().now_or_never() {
             Some(Ok(permit)) => {
-                permit.send(QueuedOutbound { item: Outbound::Message(message), _bytes: Some(bytes) });
+                permit.send(QueuedOutbound { item: Box::new(Outbound::Message(message)), _bytes: Some(bytes) });
                 true
             }
             Some(Err(_)) => false,
@@ -156,7 +156,8 @@ impl OutboundQueue {
                 bytes = self.budget.reserve(server_message_bytes(&message)) => bytes,
                 () = self.items.closed() => return false,
             };
-            self.items.send(QueuedOutbound { item: Outbound::Message(message), _bytes: bytes }).await.is_ok()
+            let item = Box::new(Outbound::Message(message));
+            self.items.send(QueuedOutbound { item, _bytes: bytes }).await.is_ok()
         };
         timeout(within, sending).await.unwrap_or(false)
     }
@@ -172,7 +173,7 @@ impl OutboundQueue {
     }
 
     fn try_send(&self, item: Outbound) {
-        let _ = self.items.try_send(QueuedOutbound { item, _bytes: None });
+        let _ = self.items.try_send(QueuedOutbound { item: Box::new(item), _bytes: None });
     }
 
     /// Returns whether the receiver is gone.

@@ -243,9 +243,9 @@ impl<'a> SessionConnection<'a> {
 
     fn on_client_message(&mut self, incoming: Inbound) -> Result<(), CloseReason> {
         let (message, bytes) = match incoming {
-            Inbound::Message(message, bytes) => (message, bytes),
+            Inbound::Message(message, bytes) => (*message, bytes),
             Inbound::Malformed(error) => {
-                self.queue.push_malformed(ClientCommand::Malformed(error));
+                self.queue.push_malformed(ClientCommand::Malformed(*error));
                 return Ok(());
             }
         };

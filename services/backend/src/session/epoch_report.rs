@@ -12,8 +12,10 @@ use tokio::time::{Instant, sleep};
 use super::handle::SessionHandle;
 use crate::shard_call::unexpected;
 
-/// Delay before a part is sent again. Much shorter than any session lives without a sign of life.
+/// Delay before a part is sent again; twice as long each time, up to the longest one. Both are much shorter than any
+/// session lives without a sign of life.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(400);
 /// How long beyond the time to live of its session a report is repeated.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
@@ -23,6 +25,8 @@ pub(super) struct EpochReport {
     parts: Vec<TableReport>,
     /// The part that is under way.
     at: usize,
+    /// The delay before it is sent again.
+    delay: Duration,
     until: Instant,
     reply: BoxFuture<'static, ApiResult<Reply>>,
 }
@@ -48,7 +52,7 @@ impl EpochReport {
     pub(super) fn start(session: &Arc<SessionHandle>, parts: Vec<TableReport>, is_repeat: bool) -> Self {
         let until = Instant::now() + MAX_WAIT + Duration::from_millis(session.ttl_ms);
         let (session, reply) = (Arc::clone(session), pending().boxed());
-        let mut report = Self { session, parts, at: 0, until, reply };
+        let mut report = Self { session, parts, at: 0, delay: RETRY_DELAY, until, reply };
         report.send_part(if is_repeat { RETRY_DELAY } else { Duration::ZERO });
         report
     }
@@ -75,6 +79,7 @@ impl EpochReport {
                 if self.at == self.parts.len() {
                     return Reported::Whole;
                 }
+                self.delay = RETRY_DELAY;
                 self.send_part(Duration::ZERO);
                 return Reported::Partly;
             }
@@ -99,7 +104,8 @@ impl EpochReport {
         if Instant::now() >= self.until {
             return Reported::Failed(error);
         }
-        self.send_part(RETRY_DELAY);
+        self.send_part(self.delay);
+        self.delay = MAX_RETRY_DELAY.min(2 * self.delay);
         Reported::Partly
     }
 }

@@ -199,7 +199,9 @@ impl SessionHandle {
                 let permit = admission.acquire(request, Instant::now() + RESPONSE_TIMEOUT).await?;
                 Admission::run(permit, false, None, start.map(Ok)).await
             };
-            started.map(|outcome| outcome.unwrap_or_else(|error| StartOutcome::without_turn(&error.to_string()))).boxed()
+            started
+                .map(|outcome| outcome.unwrap_or_else(|error| StartOutcome::without_turn(&error.to_string())))
+                .boxed()
         })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use holdfast_api::session_message::{ClientPayload, Open, ServerMessage};
+use holdfast_api::session_message::{ClientMessage, ClientPayload, Open, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, CreateSession, validate};
 use holdfast_clock::BootInstant;
 use holdfast_supervise::spawn_temporary;
@@ -150,14 +150,15 @@ impl Handshake {
             let message = match timeout_at(open_by, incoming.recv()).await {
                 Err(_) => return Err(CloseReason::Failed(open_timeout_error())),
                 Ok(None) => return Err(CloseReason::Done),
-                Ok(Some(Inbound::Malformed(error))) => return Err(CloseReason::Malformed(error)),
+                Ok(Some(Inbound::Malformed(error))) => return Err(CloseReason::Malformed(*error)),
                 Ok(Some(Inbound::Message(message, _))) => message,
             };
-            let ClientPayload::Open(open) = message.payload else {
+            let ClientMessage { seq, payload } = *message;
+            let ClientPayload::Open(open) = payload else {
                 return Err(CloseReason::Malformed(protocol_error("open: must be the first message")));
             };
             match self.open(&open).await {
-                Ok(opened) => return Ok((opened, message.seq)),
+                Ok(opened) => return Ok((opened, seq)),
                 Err(error) if is_final(&error) => return Err(CloseReason::Failed(error)),
                 // The client may open another session.
                 Err(error) => {

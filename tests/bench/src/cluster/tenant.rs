@@ -40,7 +40,9 @@ pub async fn create_tenant_with_email(cluster: &Cluster, email: &str, namespaces
     });
     let account: Value = operator.fetch("POST /v1/accounts", Some(body)).await?;
     let id = account["id"].as_str().context("an account has an id")?.to_owned();
-    let limits = json!({"limits": {"max_requests_per_second": 0, "max_holds_per_namespace": 10_000_000}});
+    let limits = json!({"limits": {
+        "max_requests_per_second": 0, "max_holds_per_namespace": 10_000_000, "max_namespace_changes": 6_000,
+    }});
     operator.fetch::<Value>(&format!("PATCH /v1/accounts/{id}"), Some(limits)).await?;
     let key: Value = operator.fetch(&format!("POST /v1/accounts/{id}/api-keys"), Some(json!({}))).await?;
     let key = key["api_key"].as_str().context("a new key is shown")?.to_owned();
@@ -61,6 +63,27 @@ pub async fn create_tenant_with_email(cluster: &Cluster, email: &str, namespaces
 pub async fn create_session_namespaces(cluster: &Cluster, tenant: &Tenant) -> Result<Vec<String>> {
     let client = cluster.rest_client(0, &tenant.key);
     let names: Vec<String> = tenant.namespaces.iter().map(|name| format!("{name}-session")).collect();
+    for name in &names {
+        let body = json!({"name": name, "durability": "SESSION"});
+        client.fetch::<Value>("POST /v1/namespaces", Some(body)).await?;
+    }
+    Ok(names)
+}
+
+/// Creates so many namespaces of one shard whose lock tables are in the memory of its leader. Returns them.
+///
+/// # Errors
+/// If a call fails.
+pub async fn create_session_namespaces_in_one_shard(
+    cluster: &Cluster,
+    tenant: &Tenant,
+    count: usize,
+) -> Result<Vec<String>> {
+    let client = cluster.rest_client(0, &tenant.key);
+    let shard = |namespace: &str| cluster.map.shard_of(Application::Locks, tenant.account, namespace).id.clone();
+    let candidates = (0..).map(|number| format!("memory-{number:04}"));
+    let one = shard("memory-0000");
+    let names: Vec<String> = candidates.filter(|name| shard(name) == one).take(count).collect();
     for name in &names {
         let body = json!({"name": name, "durability": "SESSION"});
         client.fetch::<Value>("POST /v1/namespaces", Some(body)).await?;

@@ -20,6 +20,8 @@ use holdfast_testkit::{Cluster, Program, RestClient, Setup};
 const SESSIONS_PER_CONNECTION: usize = 64;
 /// Claims of one request.
 const CLAIMS: usize = 50;
+/// As many as one namespace may have in the memory of a leader.
+const MAX_HOLDS_OF_NAMESPACE: usize = 200_000;
 /// Calls in flight while the sessions take their locks.
 const CONCURRENT_CALLS: usize = 64;
 /// How long the next leader may take until it grants.
@@ -52,11 +54,12 @@ pub struct Rebuild {
 /// If a lock is refused, or a hold is lost.
 pub async fn rebuild(setup: &Setup, sessions: usize, holds_each: usize, kills: usize) -> Result<Rebuild> {
     let mut cluster = Cluster::start(setup.clone()).await;
-    let tenant = cluster::create_tenant(&cluster, 1).await?;
-    let namespace = cluster::create_session_namespaces(&cluster, &tenant).await?.remove(0);
-    let shard = cluster.map.shard_of(Application::Locks, tenant.account, &namespace).id.clone();
+    let count = (sessions * holds_each).div_ceil(MAX_HOLDS_OF_NAMESPACE).max(1);
+    let tenant = cluster::create_tenant(&cluster, count).await?;
+    let namespaces = cluster::create_session_namespaces_in_one_shard(&cluster, &tenant, count).await?;
+    let shard = cluster.map.shard_of(Application::Locks, tenant.account, &namespaces[0]).id.clone();
     let gateway_rss = gateway_rss(&cluster)?;
-    let open = open_all(&cluster, &tenant, &namespace, (sessions, holds_each)).await?;
+    let open = open_all(&cluster, &tenant, &namespaces, (sessions, holds_each)).await?;
     let holds = (sessions * holds_each) as f64;
     let gateway_bytes = (self::gateway_rss(&cluster)? - gateway_rss) / holds;
     let leader_bytes = cluster.metric_sums(&["holdfast_table_bytes"]).await.map_err(anyhow::Error::msg)?[0] / holds;
@@ -66,10 +69,12 @@ pub async fn rebuild(setup: &Setup, sessions: usize, holds_each: usize, kills: u
         let leader = *cluster::wait_leaders(&cluster).await?.get(&shard).context("the shard has a leader")?;
         let others: Vec<usize> = (0..cluster::NODES).filter(|node| *node != leader).collect();
         let before = rebuild_seconds(&cluster, &others).await?;
-        let epoch = table(&api, &namespace).await?["epoch"].as_u64();
+        let epoch = table(&api, &namespaces[0]).await?["epoch"].as_u64();
         let killed = Instant::now();
         cluster.nodes[leader].kill().await;
-        wait_ready(&api, &namespace, epoch).await?;
+        for namespace in &namespaces {
+            wait_ready(&api, namespace, epoch).await?;
+        }
         let ready = killed.elapsed();
         let took = rebuild_seconds(&cluster, &others).await? - before;
         recorder.record(&[("ready", ready), ("rebuild", Duration::from_secs_f64(took))]);
@@ -78,8 +83,9 @@ pub async fn rebuild(setup: &Setup, sessions: usize, holds_each: usize, kills: u
     }
     keep_alive_all(&open).await?;
     let usage = api.fetch::<Value>("GET /v1/usage", None).await?;
-    let held = usage["namespaces"].as_array().into_iter().flatten().find(|it| it["name"] == namespace.as_str());
-    let held = held.and_then(|it| it["holds"].as_u64()).context("usage has the namespace")?;
+    let is_one = |it: &&Value| namespaces.iter().any(|namespace| it["name"] == namespace.as_str());
+    let of_all = usage["namespaces"].as_array().into_iter().flatten().filter(is_one);
+    let held = of_all.map(|it| it["holds"].as_u64()).sum::<Option<u64>>().context("usage has the namespaces")?;
     ensure!(held == holds as u64, "{held} of {holds} are held");
     let recorded = recorder.take();
     let quantiles = |phase| recorded.phases.get(phase).map(Quantiles::of).context("something was measured");
@@ -90,7 +96,7 @@ pub async fn rebuild(setup: &Setup, sessions: usize, holds_each: usize, kills: u
 async fn open_all(
     cluster: &Cluster,
     tenant: &Tenant,
-    namespace: &str,
+    namespaces: &[String],
     (sessions, holds_each): (usize, usize),
 ) -> Result<Vec<Arc<Session>>> {
     let mut channels = ChannelPool::new(SESSIONS_PER_CONNECTION);
@@ -99,6 +105,7 @@ async fn open_all(
         connected.push(channels.connect(cluster::gateway(cluster)).await?);
     }
     let open = stream::iter(connected.into_iter().enumerate()).map(|(number, channel)| async move {
+        let namespace = &namespaces[number % namespaces.len()];
         let session = Session::open(channel, &tenant.key, namespace, true).await?;
         for first in (0..holds_each).step_by(CLAIMS) {
             let numbers = first..holds_each.min(first + CLAIMS);
