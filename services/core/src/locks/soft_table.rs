@@ -50,8 +50,10 @@ const MAX_STEP_EFFECTS: usize = 1_024;
 struct CallProgress {
     /// What the reply awaits.
     awaits: Option<Revision>,
-    /// Whether it went on with a rebuild. It does so for one slice; what is left is for later steps.
+    /// Whether it went on with what had ended in the log and with a rebuild, and with what is due. It does so for one
+    /// slice each; what is left is for later steps.
     has_rebuilt: bool,
+    has_advanced: bool,
 }
 
 /// The tables of one epoch.
@@ -258,14 +260,19 @@ impl SoftTable {
         }
         let command = table_command(command, namespace.table_log.transition_ms(number).unwrap_or_default())?;
         self.hear_of_ends(log);
-        self.settle(context);
-        if !std::mem::replace(&mut call.has_rebuilt, true) || self.can_be_complete(namespace) {
+        let is_first = !std::mem::replace(&mut call.has_rebuilt, true);
+        if is_first {
+            self.settle(context);
+        }
+        if is_first || self.can_be_complete(namespace) {
             self.rebuild(context, namespace);
         }
         if needs_complete(&command) {
             self.check_complete(namespace)?;
         }
-        self.advance(context);
+        if !std::mem::replace(&mut call.has_advanced, true) {
+            self.advance(context);
+        }
         self.check_settled()?;
         self.mirror(context, namespace, session_id, &session.facts);
         if let Some(given_up) = self.withdraw_reported(context, (namespace, session_id, session), &command) {

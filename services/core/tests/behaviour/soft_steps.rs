@@ -1,12 +1,13 @@
 //! Work on lock tables in the memory of a leader that takes more than one step: each does little.
 
 use holdfast_core::{
-    Bounds, JobState, LocksCommand, MessageSeq, Owner, Release, ReleaseTarget, Response, Rules, SessionView,
+    Bounds, JobState, LocksCommand, MessageSeq, Owner, Release, ReleaseTarget, Response, Rules, SessionCommand,
+    SessionView,
 };
 
 use crate::durability::{soft, with_soft};
-use crate::soft_grants::{Leader, acquire, expire_all, is_busy, owner};
-use crate::support::Shard;
+use crate::soft_grants::{Leader, acquire, expire_all, is_busy, owner, release};
+use crate::support::{ACCOUNT, Shard};
 
 /// What one step may end.
 const ENDS: usize = 4;
@@ -86,6 +87,32 @@ fn sessions_that_end_together_end_in_steps_before_anything_is_granted() {
         assert!(steps < 100, "it ends");
     }
     leader.granted(&other, "lock of se_0");
+}
+
+#[test]
+fn a_list_of_commands_ends_as_much_as_one() {
+    let mut leader = leader();
+    let other = leader.open("other", 0);
+    let sessions: Vec<SessionView> = (0..24).map(|number| leader.open(&format!("se_{number}"), 0)).collect();
+    for session in &sessions {
+        leader.granted(session, &session.session_id);
+    }
+    expire_all(&mut leader, &sessions.iter().collect::<Vec<_>>());
+    leader.follow();
+    let command_of = |seq| {
+        let message = MessageSeq { epoch: other.epoch, seq };
+        LocksCommand::Session(SessionCommand {
+            account: ACCOUNT,
+            session: other.number,
+            message,
+            request: release("free"),
+        })
+    };
+    let answered = leader.apply(&LocksCommand::Batch((1..=8).map(command_of).collect()));
+    assert!(matches!(&answered, Ok(Response::Batch(outcomes)) if outcomes.iter().all(is_busy)), "{answered:?}");
+    // What had ended before, and what was due: a slice of each.
+    let ended = 24 - holds(&leader);
+    assert!(leader.table.is_behind() && ended > 0 && ended <= 3 * ENDS as u64, "{ended}");
 }
 
 #[test]
