@@ -138,11 +138,11 @@ define mutated-simulation
 	@cp "$(CARGO_TARGET_DIR)/release/holdfast-sim" "$(CARGO_TARGET_DIR)/release/holdfast-sim-seed" "$(MUTATED)/"
 endef
 
-# Mutations that the simulation does not find belong to tests of replication, node and core.
+# Mutations that the simulation does not find belong to tests of replication, node, core and backend.
 mutations: setup ## Enable each mutation in simulated clusters, and print which check finds it after how many seeds.
 	$(mutated-simulation)
 	@SEEDS=$(or $(SEEDS),200) "$(MUTATED)/holdfast-sim" --mutations $(ARGS)
-	cargo test --release --workspace --test group --test node --test model --features holdfast-sim-tests/mutations \
+	cargo test --release --workspace --lib --test group --test node --test model --features holdfast-sim-tests/mutations \
 		-- --ignored --nocapture every_mutation_breaks_its_test
 
 # Runs of the same source add up in this file, over as many calls as it takes.

@@ -188,6 +188,10 @@ mutations! {
     SoftUnordered = "soft-unordered",
     /// A report of a connection counts that another one has superseded.
     SoftAnyConnection = "soft-any-connection",
+    /// What a resumed client shows of a soft table counts without proof.
+    SoftNoReceipt = "soft-no-receipt",
+    /// A client is told of a grant of a soft table before its gateway knows of it.
+    SoftLedgerLate = "soft-ledger-late",
 }
 
 impl Mutation {
@@ -262,6 +266,16 @@ impl Mutation {
         }
     }
 
+    /// The test of `holdfast-backend` that fails with it, for a fault whose harm needs the loss of a leader and a gateway
+    /// at one moment, or a client that lies.
+    pub fn backend_test(self) -> Option<&'static str> {
+        match self {
+            Self::SoftNoReceipt => Some("ops::receipt_tests::a_receipt_is_no_proof_of_another_token_or_path"),
+            Self::SoftLedgerLate => Some("ops::receipt_tests::what_a_client_shows_is_reported_with_the_same_tokens"),
+            _ => None,
+        }
+    }
+
     /// For a fault in what becomes of a panic: the point at which there must be one.
     pub fn panic_point(self) -> Option<&'static str> {
         match self {
@@ -274,7 +288,7 @@ impl Mutation {
 
     /// The test of any of these packages that fails with it; `None` if the simulation must find it.
     pub fn test(self) -> Option<&'static str> {
-        self.unit_test().or(self.node_test()).or(self.model_test())
+        self.unit_test().or(self.node_test()).or(self.model_test()).or(self.backend_test())
     }
 
     /// The one of that name.

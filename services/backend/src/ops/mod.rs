@@ -33,6 +33,8 @@ mod core_node;
 #[cfg(test)]
 mod grants_tests;
 #[cfg(test)]
+mod mutation_tests;
+#[cfg(test)]
 mod namespaces_tests;
 #[cfg(test)]
 mod rate_limit_tests;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::call_limits_tests::limited_tenant;
 use super::core_node::{NEXT_EPOCH, TestGateway};
+use super::mutation_tests::enable_from_env;
 use super::session_tests::{SessionClient, lock_named};
 use super::tests::demo_tenant;
 use crate::session::CloseReason;
@@ -51,6 +52,7 @@ impl Lost {
 
     /// The same of this account.
     async fn of(world: TestGateway, tenant: AuthContext, names: &[&str]) -> Self {
+        enable_from_env();
         let is_next = Arc::<AtomicBool>::default();
         let reports = world.serve_as_leaders(&is_next, false);
         let mut client = SessionClient::connect(&world, &tenant);

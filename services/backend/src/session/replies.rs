@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdfast_api::session_message::{EndReason, Lock, RefusalCause, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
+use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_types::{
     AcquireOutcome, CommandError, FencingToken, LockView, LostHold, Reason, Refused, Reply, Response, RevokedReason,
     SessionEnd,
@@ -238,9 +239,16 @@ impl SessionConnection<'_> {
 
     /// Handles a grant that gave each claim a new token.
     async fn on_granted(&mut self, lock: &Arc<Lock>, fencing_token: FencingToken) -> Result<(), CloseReason> {
-        self.requests.granted_anew(lock, fencing_token);
+        let is_late = is_enabled(Mutation::SoftLedgerLate);
+        if !is_late {
+            self.requests.granted_anew(lock, fencing_token);
+        }
         let (request_id, members) = (lock.request_id.clone(), Vec::new());
-        self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None, receipt: None }).await
+        self.send(ServerMessage::Acquired { request_id, fencing_token, members, woken: None, receipt: None }).await?;
+        if is_late {
+            self.requests.granted_anew(lock, fencing_token);
+        }
+        Ok(())
     }
 
     /// Handles the outcome of a request. Only a client that asked is notified that it still waits.
