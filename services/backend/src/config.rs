@@ -23,8 +23,10 @@ use crate::service::Inner;
 use crate::session::KeptLedgers;
 use crate::strangers::Strangers;
 
-/// Subscriptions and reports of sessions in progress at new leaders.
-const MAX_NEW_LEADER_CALLS: usize = 256;
+/// Reports of sessions in progress.
+const MAX_REPORTS: usize = 256;
+/// Sessions that are subscribing again.
+const MAX_SUBSCRIPTION_STARTS: usize = 256;
 
 /// The options of a gateway.
 pub struct BackendOptions {
@@ -112,7 +114,8 @@ impl Backend {
             strangers: Strangers::new(options.refused_credentials_per_second),
             admission,
             heavy_admission: Arc::new(Admission::of_limit(1)),
-            new_leader_admission: Arc::new(Admission::of_limit(MAX_NEW_LEADER_CALLS)),
+            report_admission: Arc::new(Admission::of_limit(MAX_REPORTS)),
+            subscription_admission: Arc::new(Admission::of_limit(MAX_SUBSCRIPTION_STARTS)),
             held_calls: HeldCalls::default(),
             buffers: BufferBudgets::default(),
             connections: AccountConnections::default(),

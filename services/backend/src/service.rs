@@ -46,9 +46,11 @@ pub(crate) struct Inner {
     /// For work that keeps a processor busy for milliseconds, one at a time: several at once would delay every call of
     /// the others at each of its steps.
     pub(crate) heavy_admission: Arc<Admission>,
-    /// For what sessions send to a new leader on their own, all at once: subscriptions and reports. They need permits
-    /// of their own: until all reports are there, whatever waits for a lock table keeps the permits of the others.
-    pub(crate) new_leader_admission: Arc<Admission>,
+    /// For reports of sessions to new leaders. They need permits of their own: until all reports are there, whatever
+    /// waits for a lock table keeps the permits of the others.
+    pub(crate) report_admission: Arc<Admission>,
+    /// For sessions that subscribe again.
+    pub(crate) subscription_admission: Arc<Admission>,
     pub(crate) held_calls: HeldCalls,
     pub(crate) buffers: BufferBudgets,
     pub(crate) connections: AccountConnections,

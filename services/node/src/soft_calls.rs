@@ -118,8 +118,8 @@ async fn wait_for_job(shard: &ShardReplica, term: u64, mut reply: Reply, deadlin
 }
 
 /// Returns as soon as a query can be answered, if it is about a lock table in the leader's memory; in any case after a
-/// while. A subscriber that asks what it still has is answered at once: it is told what it loses once the table is
-/// complete.
+/// while. A subscriber that asks what it still holds is answered at once, or asks again: until claims are entered it has
+/// lost nothing.
 pub(crate) async fn wait_to_answer(shard: &ShardReplica, query: &Query, deadline: Instant) {
     let is_of_subscriber = matches!(query, Query::ReconcileHolds { .. });
     let Some(namespace) = query.lock_table().filter(|_| !is_of_subscriber && shard.machine.has_soft_tables()) else {

@@ -2,8 +2,8 @@
 //!
 //! Purpose: messages, clients and servers of the internal calls, of the public API and of the compatible frontends.
 //!
-//! Invariant: nothing here is written by hand but the module list and the buffers of streams; the `.proto` files are the contract, and field
-//! numbers that were released are never used again.
+//! Invariant: nothing here is written by hand but the module list and the buffers of streams; the `.proto` files are the
+//! contract, and field numbers that were released are never used again.
 //!
 //! Deliberately unknown here: what the messages mean. Conversions live beside the frontends that need them.
 

@@ -75,6 +75,7 @@ pub struct Subscription<T> {
     publisher: Publisher,
     topic: Topic,
     gate: Option<StartGate>,
+    has_started: bool,
     from: Option<Revision>,
     max_wait: Duration,
     phase: Phase,
@@ -97,10 +98,21 @@ impl<T: DeserializeOwned> Subscription<T> {
     pub(super) fn new(publisher: Publisher, topic: Topic, from: Option<Revision>, max_wait: Duration) -> Self {
         let now = Instant::now();
         let (phase, backoff) = (Phase::Idle { until: now }, backoff());
-        Self { publisher, topic, gate: None, from, max_wait, phase, since: now, backoff, items: PhantomData }
+        Self {
+            publisher,
+            topic,
+            gate: None,
+            has_started: false,
+            from,
+            max_wait,
+            phase,
+            since: now,
+            backoff,
+            items: PhantomData,
+        }
     }
 
-    /// Has every start go through a gate.
+    /// Has every start but the first go through a gate.
     pub fn with_gate(self, gate: StartGate) -> Self {
         Self { gate: Some(gate), ..self }
     }
@@ -156,16 +168,17 @@ impl<T: DeserializeOwned> Subscription<T> {
         }
     }
 
-    /// Subscribes again, from another revision.
+    /// Subscribes again, from another revision. A start from there that is under way goes on, with its turn.
     pub fn restart(&mut self, from: Option<Revision>) {
-        self.from = from;
+        let is_other = std::mem::replace(&mut self.from, from) != from;
         match self.phase {
             Phase::Started(..) => self.disconnect(),
+            Phase::Starting(..) if !is_other => {}
             Phase::Idle { .. } | Phase::Starting(..) => self.back_off(),
         }
     }
 
-    fn start(&self) -> SubscriptionStart {
+    fn start(&mut self) -> SubscriptionStart {
         let subscribe = Subscribe { topic: self.topic.clone(), from: self.from };
         let body = CallBody::Subscribe(Bytes::from(codec::encode(&subscribe)));
         let start: SubscriptionStart = match &self.publisher {
@@ -189,8 +202,8 @@ impl<T: DeserializeOwned> Subscription<T> {
             }
         };
         match &self.gate {
-            Some(gate) => gate(start),
-            None => start,
+            Some(gate) if std::mem::replace(&mut self.has_started, true) => gate(start),
+            _ => start,
         }
     }
 

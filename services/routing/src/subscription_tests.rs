@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use crate::fake_cluster::{FakeCluster, fast_options};
-use crate::{RouteError, Subscription, SubscriptionError};
+use crate::{RouteError, StartGate, StartOutcome, Subscription, SubscriptionError};
 
 /// How long a subscription looks for a leader.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -165,6 +165,25 @@ async fn the_first_poll_sends_the_subscription_to_a_known_leader() {
     assert!(updates.next().now_or_never().is_none());
     query(&cluster).await;
     assert!(subscribed.load(Ordering::SeqCst), "the query was sent later");
+}
+
+#[tokio::test]
+async fn every_start_but_the_first_goes_through_the_gate_and_is_tried_again_without_a_turn() {
+    let cluster = FakeCluster::start(fast_options()).await;
+    publish_changes(&cluster);
+    elect(&cluster, 1, 1);
+    let starts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&starts);
+    let gate: StartGate = Arc::new(move |start| match counted.fetch_add(1, Ordering::SeqCst) {
+        0 => async { StartOutcome::without_turn("too many start") }.boxed(),
+        _ => start,
+    });
+    let mut changes = accounts(&cluster, MAX_WAIT).with_gate(gate);
+    changes.next().await.unwrap();
+    assert_eq!(starts.load(Ordering::SeqCst), 0);
+    changes.restart(Some(1));
+    changes.next().await.unwrap();
+    assert_eq!(starts.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

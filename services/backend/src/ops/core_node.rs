@@ -166,9 +166,13 @@ impl TestGateway {
     }
 
     /// As [`Self::serve_as_table`] of a complete table, but subscriptions to sessions begin later, and no query what a
-    /// session holds is answered. Counts both.
-    pub(super) fn reconcile_late(&self, begins: &Arc<AtomicBool>) -> (Arc<AtomicU64>, watch::Receiver<u64>) {
-        let (running, begins) = (self.shards.clone(), Arc::clone(begins));
+    /// session holds is answered before the other moment. Counts both.
+    pub(super) fn reconcile_late(
+        &self,
+        begins: &Arc<AtomicBool>,
+        answers: &Arc<AtomicBool>,
+    ) -> (Arc<AtomicU64>, watch::Receiver<u64>) {
+        let (running, begins, answers) = (self.shards.clone(), Arc::clone(begins), Arc::clone(answers));
         let (subscriptions, (queries, asked)) = (Arc::<AtomicU64>::default(), watch::channel(0));
         let counted = Arc::clone(&subscriptions);
         self.node.on_call(move |call| {
@@ -183,9 +187,11 @@ impl TestGateway {
                 Some(call::Body::Query(bytes)) => {
                     if matches!(codec::decode(bytes), Ok(Query::ReconcileHolds { .. })) {
                         queries.send_modify(|count| *count += 1);
-                        let outcome = Err(CommandError::Busy("the table is not complete".to_owned()));
-                        let reply = Reply { outcome, clock_ms: 0, awaits: None };
-                        return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                        if !answers.load(Ordering::SeqCst) {
+                            let outcome = Err(CommandError::Busy("the table is not complete".to_owned()));
+                            let reply = Reply { outcome, clock_ms: 0, awaits: None };
+                            return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                        }
                     }
                 }
                 _ if subscription_of(call).is_some_and(is_session) => {

@@ -158,8 +158,8 @@ impl SessionConnection<'_> {
         Ok(())
     }
 
-    /// Delays what asks a leader what the session has whose table was not complete at the last time. A leader that has
-    /// room for it waits itself; one that has none refuses it at once.
+    /// Delays what asks a leader what the session has whose table was not complete at the last time. A leader may
+    /// wait itself before it refuses it.
     fn not_too_early(
         &mut self,
         first: &ClientCommand,

@@ -1,5 +1,6 @@
 //! The shard of a session, as seen by one of its connections.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,12 +9,14 @@ use futures::FutureExt;
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_cluster::Application;
 use holdfast_routing::{RetryPolicy, StartGate, StartOutcome, Subscription};
+use holdfast_supervise::spawn_temporary;
 use holdfast_types::{
     Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
     Revision, SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, TableCommand,
     TableReport, Topic,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::Service;
 use crate::admission::{Admission, AdmissionRequest, Permit, Priority, Share, Sharer};
@@ -26,6 +29,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// How long beyond its time to live a session may be without a subscription to a leader.
 const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a subscription that starts keeps others from starting.
+const MAX_TURN: Duration = Duration::from_millis(100);
 
 /// The reply to a keep-alive: the remaining time to live in milliseconds, or why the shard rejects it.
 pub(super) type KeepAliveReply = Result<u64, CommandError>;
@@ -109,13 +115,16 @@ impl SessionHandle {
     pub(super) async fn report(self: Arc<Self>, part: TableReport) -> ApiResult<Reply> {
         let command = Command::Locks(LocksCommand::Table(TableCommand::Report(part)));
         let (request, deadline) = (self.admission_request(Priority::High, 0), Instant::now() + RESPONSE_TIMEOUT);
-        let permit = self.service.inner.new_leader_admission.acquire(request, deadline).await?;
-        let sent = async {
-            let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
-            let routed = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline);
-            routed.await.map_err(route_error)
+        let handle = Arc::clone(&self);
+        let sent = async move {
+            let inner = &handle.service.inner;
+            let permit = inner.report_admission.acquire(request, deadline).await?;
+            let deadline = Instant::now() + RESPONSE_TIMEOUT;
+            let (key, again) = (handle.key, RetryPolicy::LaterTerm);
+            let routed = inner.router.command(Application::Locks, key, &command, again, deadline);
+            Admission::run(permit, true, None, routed.map(|routed| routed.map_err(route_error))).await
         };
-        let routed = Admission::run(permit, true, None, sent).await?;
+        let routed = run_apart("report of a session", sent).await.unwrap_or_else(|| Err(interrupted()))?;
         if routed.reply.outcome.is_ok() {
             self.reported_in.fetch_max(routed.term, Ordering::Relaxed);
         }
@@ -186,22 +195,42 @@ impl SessionHandle {
         let topic = Topic::Session { namespace, session_id, epoch: self.epoch };
         let max_wait = MAX_WAIT + Duration::from_millis(self.ttl_ms);
         let subscription = self.service.inner.router.subscribe(Application::Locks, self.key, topic, None, max_wait);
-        subscription.with_gate(self.start_gate())
+        subscription.with_gate(self.start_gate(max_wait))
     }
 
-    /// Has subscriptions of sessions that lose a leader together start in turns, in fair shares of the accounts.
-    fn start_gate(&self) -> StartGate {
-        let admission = Arc::clone(&self.service.inner.new_leader_admission);
-        let request = self.admission_request(Priority::High, 0);
+    /// Has subscriptions of sessions that lose a leader together start in turns, in fair shares of the accounts. One that
+    /// takes long waits for a leader that others may not need.
+    fn start_gate(&self, max_wait: Duration) -> StartGate {
+        let admission = Arc::clone(&self.service.inner.subscription_admission);
+        let request = self.admission_request(Priority::Patient, 0);
         Arc::new(move |start| {
             let admission = Arc::clone(&admission);
             let started = async move {
-                let permit = admission.acquire(request, Instant::now() + RESPONSE_TIMEOUT).await?;
-                Admission::run(permit, false, None, start.map(Ok)).await
+                let permit = match admission.acquire(request, Instant::now() + max_wait).await {
+                    Ok(permit) => permit,
+                    Err(error) => return StartOutcome::without_turn(&error.to_string()),
+                };
+                let mut start = pin!(start);
+                match timeout(MAX_TURN, &mut start).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        drop(permit);
+                        start.await
+                    }
+                }
             };
-            started
-                .map(|outcome| outcome.unwrap_or_else(|error| StartOutcome::without_turn(&error.to_string())))
-                .boxed()
+            let started = run_apart("subscription of a session", started);
+            started.map(|outcome| outcome.unwrap_or_else(|| StartOutcome::without_turn("it was interrupted"))).boxed()
         })
     }
+}
+
+/// Runs what has a permit in a task of its own, which ends when the returned future is dropped: its connection may wait
+/// for a client that does not read, and others for the permit. `None` if it panicked.
+async fn run_apart<T: Send + 'static>(task: &'static str, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    AbortOnDropHandle::new(spawn_temporary(task, work)).await.ok()
+}
+
+fn interrupted() -> ApiError {
+    ApiError::new(Code::Unavailable, "a report of the session was interrupted")
 }

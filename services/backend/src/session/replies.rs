@@ -415,10 +415,10 @@ impl SessionConnection<'_> {
                 self.is_early = true;
                 Ok(())
             }
-            // The table is not complete of which it asks. The session is subscribed to whatever it loses when that is.
-            (ClientCommand::ReconcileHolds(_), CommandError::Busy(_)) if self.session.table_epoch.is_some() => Ok(()),
-            // What the client says meanwhile does not wait for the table.
-            (ClientCommand::Requery(_), CommandError::Busy(_)) if self.session.table_epoch.is_some() => {
+            // Nor is the table complete of which it asks. What the client says meanwhile does not wait for that.
+            (ClientCommand::Requery(_) | ClientCommand::ReconcileHolds(_), CommandError::Busy(_))
+                if self.session.table_epoch.is_some() =>
+            {
                 self.is_early = true;
                 if !self.is_client_gone() {
                     self.queue.push_own(job.clone());

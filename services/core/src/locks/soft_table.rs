@@ -322,7 +322,7 @@ impl SoftTable {
         let clock_ms = running_clock_ms.max(self.core.common.clock_ms);
         let checked = self.check_epoch(log).and_then(|()| self.check_complete(namespace));
         let outcome = match (checked, self.core.slot_of(&namespace.id)) {
-            (Err(rejected), _) => Err(rejected),
+            (Err(rejected), _) => self.reconcile_early(log, namespace, query).unwrap_or(Err(rejected)),
             // Nothing was ever asked for in it.
             (Ok(()), None) => LocksState::new(self.core.common.clone()).query_empty(namespace, query)?,
             (Ok(()), Some(_)) => match self.core.begin_query(query) {

@@ -13,7 +13,7 @@ use crate::locks::{LocksState, NamespaceKey};
 use crate::shard::ShardState;
 use crate::{
     CommandError, Durability, EntryContext, LocksCommand, MAX_WAITING_FOR, MessageSeq, NamespaceRef, OpenSession,
-    Release, ReleaseTarget, Response, SessionCommand, SessionNumber, SessionRequest, TableCommand, TableReport,
+    Query, Release, ReleaseTarget, Response, SessionCommand, SessionNumber, SessionRequest, TableCommand, TableReport,
     TableState,
 };
 
@@ -98,6 +98,24 @@ impl SoftTable {
             // It is about to be.
             state.has_begun = false;
         }
+    }
+
+    /// Answers a subscriber that asks what it still holds before the table is complete: it has lost nothing before claims
+    /// are entered, and is told what it loses then. `None` if the answer has to wait until all are entered.
+    pub(super) fn reconcile_early(
+        &self,
+        log: &LocksState,
+        namespace: &Namespace,
+        query: &Query,
+    ) -> Option<Result<Response, CommandError>> {
+        let Query::ReconcileHolds { session_id, .. } = query else { return None };
+        self.check_epoch(log).ok()?;
+        let number = namespace.sessions.get(session_id.as_str())?.facts.number;
+        if self.is_unreported(namespace, number) {
+            return Some(Err(CommandError::Unreported { table_epoch: self.epoch }));
+        }
+        let rebuild = self.rebuilds.get(&NamespaceKey::of(&namespace.id))?;
+        rebuild.is_collecting().then(|| Ok(Response::reconciled(Vec::new(), (0, 0), Vec::new())))
     }
 
     /// Takes a part of a report. With the last one that is awaited, claims begin to be entered.
