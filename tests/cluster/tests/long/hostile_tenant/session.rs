@@ -16,9 +16,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Streaming};
 
 use super::grpc_client::{GrpcClient, RESPONSE_TIMEOUT};
+use super::pacing::wait_for;
 
 /// Messages that are sent before their answers are read.
 const MAX_IN_FLIGHT: usize = 256;
+/// Time before what exceeded the rate of the account is sent again.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Maximum entries of one `lock_info`.
 const MAX_LOCK_INFO: usize = 10_000;
 
@@ -42,6 +45,8 @@ pub(crate) struct Session {
     pub signalled: u64,
     /// What its arrivals were told of their generations, until that is looked at.
     met: Vec<i32>,
+    /// Requests that exceeded the rate of the account.
+    over_rate: HashSet<String>,
 }
 
 /// A path of one segment.
@@ -103,6 +108,7 @@ pub(crate) async fn open(
         lost,
         signalled: 0,
         met: Vec::new(),
+        over_rate: HashSet::new(),
     };
     match session.receive().await? {
         Told::Opened(opened) => session.id = opened.session_id,
@@ -148,10 +154,12 @@ impl Session {
                 self.unanswered.remove(&refused.request_id);
                 if let Some(Why::Fault(fault)) = &refused.why {
                     self.grpc.calls.record_error(&fault.code);
+                    self.note_rate(&fault.code, Some(&refused.request_id));
                 }
             }
             Told::Error(error) => {
                 self.grpc.calls.record_error(&error.code);
+                self.note_rate(&error.code, error.request_id.as_ref());
                 match &error.request_id {
                     Some(id) => _ = self.unanswered.remove(id),
                     None => self.unanswered.clear(),
@@ -193,6 +201,25 @@ impl Session {
             self.send(says).await?;
         }
         self.wait_answered().await
+    }
+
+    fn note_rate(&mut self, code: &str, request_id: Option<&String>) {
+        if code == "RATE_LIMITED" {
+            self.over_rate.extend(request_id.cloned());
+        }
+    }
+
+    /// As [`Self::request`]: what exceeds the rate of the account is sent again.
+    pub(crate) async fn request_all(&mut self, mut messages: Vec<(String, Says)>) -> Result<(), String> {
+        loop {
+            self.over_rate.clear();
+            self.request(messages.iter().cloned()).await?;
+            if self.over_rate.is_empty() {
+                return Ok(());
+            }
+            messages.retain(|(request_id, _)| self.over_rate.contains(request_id));
+            wait_for(RETRY_DELAY).await;
+        }
     }
 
     /// Waits until a request is granted that no earlier call of this function returned. Returns its id.

@@ -41,8 +41,8 @@ pub(crate) async fn trips(enemy: Attacker) -> AttackResult {
     let (mut first, mut second) = (enemy.open_session().await?, enemy.open_session().await?);
     for round in 0..enemy.scaled(40, 4) {
         let names = [format!("a{round}"), format!("b{round}")];
-        first.request(arrivals("b", &names[0], parties / 2)).await?;
-        let rest = second.request(arrivals("b", &names[1], parties / 2));
+        first.request_all(arrivals("b", &names[0], parties / 2)).await?;
+        let rest = second.request_all(arrivals("b", &names[1], parties / 2));
         enemy.timed("the arrivals of the others", rest).await?;
         let told = enemy.timed("the telling of all", first.wait_met(parties / 2)).await?;
         expect_all(&told, Outcome::Tripped)?;
@@ -66,8 +66,8 @@ pub(crate) async fn leaves(enemy: Attacker) -> AttackResult {
                 (request_id.clone(), Message::Leave(Leave { request_id: request_id.clone() }))
             };
             let leaves: Vec<(String, Message)> = arrivals.iter().map(leave).collect();
-            session.request(arrivals).await?;
-            session.request(leaves).await?;
+            session.request_all(arrivals).await?;
+            session.request_all(leaves).await?;
             expect_all(&session.wait_met(comers).await?, Outcome::Withdrawn)?;
         }
     }
@@ -96,12 +96,12 @@ pub(crate) async fn session_ends(enemy: Attacker) -> AttackResult {
     for round in 0..enemy.scaled(10, 2) {
         let (name, next) = (round.to_string(), format!("next-{round}"));
         let (mut inside, mut outside) = (enemy.open_session().await?, enemy.open_session().await?);
-        inside.request(arrivals("d", &name, parties)).await?;
+        inside.request_all(arrivals("d", &name, parties)).await?;
         expect_all(&inside.wait_met(parties).await?, Outcome::Tripped)?;
-        inside.request(arrivals("b", &format!("b{name}"), parties / 2)).await?;
-        outside.request(arrivals("b", &format!("b{next}"), parties / 2 - 1)).await?;
+        inside.request_all(arrivals("b", &format!("b{name}"), parties / 2)).await?;
+        outside.request_all(arrivals("b", &format!("b{next}"), parties / 2 - 1)).await?;
         // They go in once nobody is inside any more, and those at the other barrier have come in vain.
-        outside.request(arrivals("d", &next, parties)).await?;
+        outside.request_all(arrivals("d", &next, parties)).await?;
         end(&enemy, inside).await?;
         let told = enemy.timed("the telling of all", outside.wait_met(parties + parties / 2 - 1)).await?;
         let tripped = told.iter().filter(|told| **told == Outcome::Tripped as i32).count();
