@@ -156,26 +156,6 @@ fn who_asks_meanwhile_waits_for_the_last_step() {
 }
 
 #[test]
-fn who_asks_what_it_still_holds_is_answered_before_the_first_claim_is_entered_or_after_the_last() {
-    let mut leader = leader_of(1);
-    let (holder, other) = (leader.open("se_1", 0), leader.open("se_2", 0));
-    let locks = acquired(&mut leader, &holder);
-    let mut leader = leader.next();
-    let session_id = holder.session_id.clone();
-    let ask = Query::ReconcileHolds { namespace: soft(), session_id, held: Vec::new() };
-    let asked = |leader: &Leader| leader.table.query(&leader.log.core, 0, &ask).expect("its table is here").outcome;
-    assert!(matches!(asked(&leader), Err(CommandError::Unreported { .. })));
-    let whole = report(&leader, &holder, claims(&locks));
-    take(&mut leader, whole).unwrap();
-    let has_lost_nothing = Ok(Response::reconciled(Vec::new(), (0, 0), Vec::new()));
-    assert_eq!(asked(&leader), has_lost_nothing);
-    reported(&mut leader, &other, &[]);
-    assert!(is_busy(&asked(&leader)), "it may have lost what it was told before it subscribed");
-    assert!(finish(&mut leader) > 1);
-    assert_eq!(asked(&leader), has_lost_nothing);
-}
-
-#[test]
 fn a_list_of_commands_is_one_step() {
     let (mut leader, _, other, _) = reported_to_next(UNITS, 0);
     let command_of = |seq| {

@@ -1,12 +1,13 @@
 //! Work on lock tables in the memory of a leader that takes more than one step: each does little.
 
 use holdfast_core::{
-    Bounds, JobState, LocksCommand, MessageSeq, Owner, Release, ReleaseTarget, Response, Rules, SessionCommand,
-    SessionView,
+    Bounds, CommandError, JobState, LocksCommand, MessageSeq, Owner, Query, Release, ReleaseTarget, Response, Rules,
+    SessionCommand, SessionView,
 };
 
 use crate::durability::{soft, with_soft};
 use crate::soft_grants::{Leader, acquire, expire_all, is_busy, owner, release};
+use crate::soft_reports::{granted, report, reported, take};
 use crate::support::{ACCOUNT, Shard};
 
 /// What one step may end.
@@ -87,6 +88,33 @@ fn sessions_that_end_together_end_in_steps_before_anything_is_granted() {
         assert!(steps < 100, "it ends");
     }
     leader.granted(&other, "lock of se_0");
+}
+
+#[test]
+fn who_asks_what_it_still_holds_is_answered_before_the_first_claim_is_entered_or_after_the_last() {
+    let mut leader = leader();
+    let (holder, other) = (leader.open("se_1", 0), leader.open("se_2", 0));
+    let mut hold_one = |number| {
+        let lock = format!("l{number}");
+        granted(&lock, leader.granted(&holder, &lock))
+    };
+    let held = (0..3 * ENDS).map(&mut hold_one).collect();
+    let mut leader = leader.next();
+    let session_id = holder.session_id.clone();
+    let ask = Query::ReconcileHolds { namespace: soft(), session_id, held: Vec::new() };
+    let asked = |leader: &Leader| leader.table.query(&leader.log.core, 0, &ask).expect("its table is here").outcome;
+    assert!(matches!(asked(&leader), Err(CommandError::Unreported { .. })));
+    let whole = report(&leader, &holder, held);
+    take(&mut leader, whole).unwrap();
+    let has_lost_nothing = Ok(Response::reconciled(Vec::new(), (0, 0), Vec::new()));
+    assert_eq!(asked(&leader), has_lost_nothing);
+    reported(&mut leader, &other, &[]);
+    assert!(is_busy(&asked(&leader)), "it may have lost what it was told before it subscribed");
+    let context = leader.context();
+    while leader.table.next_deadline_ms().is_some_and(|due_ms| due_ms <= context.now_ms) {
+        leader.table.rebuild_all(&leader.log.core, &context);
+    }
+    assert_eq!(asked(&leader), has_lost_nothing);
 }
 
 #[test]

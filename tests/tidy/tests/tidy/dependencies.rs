@@ -46,7 +46,10 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
         ],
     ),
     ("api", &["types", "proto"]),
-    ("backend", &["api", "types", "proto", "cluster", "auth", "routing", "supervise", "fair_queue", "clock"]),
+    (
+        "backend",
+        &["api", "types", "proto", "cluster", "auth", "routing", "mutations", "supervise", "fair_queue", "clock"],
+    ),
     ("gateway", &["backend", "api", "types", "proto", "routing", "tls", "telemetry", "supervise"]),
 ];
 
