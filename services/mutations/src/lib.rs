@@ -13,7 +13,7 @@ mod panics;
 mod test_runs;
 
 pub use panics::{INJECTED_PANIC, PANIC_POINTS, UNSIMULATED_PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
-pub use test_runs::{enable_from_env, failure_of_test};
+pub use test_runs::{assert_each_breaks_its_test, enable_from_env, failure_of_test};
 
 /// Makes the enumeration, the list of all, and their names of one list.
 macro_rules! mutations {

@@ -53,3 +53,20 @@ pub fn failure_of_test(test: &str, mutations: &[Mutation], env: &[(&str, &str)])
         false => Err(format!("{test} was ended, {}: {text}", run.status)),
     }
 }
+
+/// Checks that each mutation breaks the test that `test_of` names of the calling test program, and that the test
+/// succeeds without it. Prints a table.
+///
+/// # Panics
+/// When a test fails without its mutation, does not fail with it, or can't be run.
+pub fn assert_each_breaks_its_test(test_of: impl Fn(Mutation) -> Option<&'static str>) {
+    println!("| mutation | fails |\n|---|---|");
+    for fault in Mutation::ALL.iter().copied() {
+        let Some(test) = test_of(fault) else { continue };
+        let fails =
+            |mutations: &[Mutation]| failure_of_test(test, mutations, &[]).expect("it runs to its end").is_some();
+        assert!(!fails(&[]), "{test} fails without a mutation too");
+        assert!(fails(&[fault]), "{test} does not fail with {}", fault.name());
+        println!("| {} | {test} |", fault.name());
+    }
+}

@@ -61,13 +61,8 @@ pub async fn create_tenant_with_email(cluster: &Cluster, email: &str, namespaces
 /// # Errors
 /// If a call fails.
 pub async fn create_session_namespaces(cluster: &Cluster, tenant: &Tenant) -> Result<Vec<String>> {
-    let client = cluster.rest_client(0, &tenant.key);
     let names: Vec<String> = tenant.namespaces.iter().map(|name| format!("{name}-session")).collect();
-    for name in &names {
-        let body = json!({"name": name, "durability": "SESSION"});
-        client.fetch::<Value>("POST /v1/namespaces", Some(body)).await?;
-    }
-    Ok(names)
+    create_in_memory(cluster, tenant, names).await
 }
 
 /// Creates so many namespaces of one shard whose lock tables are in the memory of its leader. Returns them.
@@ -79,11 +74,16 @@ pub async fn create_session_namespaces_in_one_shard(
     tenant: &Tenant,
     count: usize,
 ) -> Result<Vec<String>> {
-    let client = cluster.rest_client(0, &tenant.key);
     let shard = |namespace: &str| cluster.map.shard_of(Application::Locks, tenant.account, namespace).id.clone();
     let candidates = (0..).map(|number| format!("memory-{number:04}"));
     let one = shard("memory-0000");
     let names: Vec<String> = candidates.filter(|name| shard(name) == one).take(count).collect();
+    create_in_memory(cluster, tenant, names).await
+}
+
+/// Creates namespaces whose lock tables are in the memory of leaders. Returns them.
+async fn create_in_memory(cluster: &Cluster, tenant: &Tenant, names: Vec<String>) -> Result<Vec<String>> {
+    let client = cluster.rest_client(0, &tenant.key);
     for name in &names {
         let body = json!({"name": name, "durability": "SESSION"});
         client.fetch::<Value>("POST /v1/namespaces", Some(body)).await?;
