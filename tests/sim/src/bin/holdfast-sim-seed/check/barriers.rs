@@ -73,6 +73,20 @@ impl From<&BarrierState> for BarrierMoment {
     }
 }
 
+/// Who was told that it was in a generation, its arrival, and its place.
+type Member<'a> = (&'a Owner, Option<&'a ArrivalView>, Option<u32>);
+
+/// Returns whether the places are those of the arrivals. Unless all could be asked, some are missing: of sessions that
+/// ended later in the same step.
+fn are_in_order(members: &[Member<'_>], parties: u32, is_complete: bool) -> bool {
+    let places: Option<Vec<u32>> = members.iter().map(|(.., place)| *place).collect();
+    let Some(places) = places else { return false };
+    if is_complete {
+        return places.iter().copied().eq(0..places.len() as u32);
+    }
+    places.is_sorted_by(|one, next| one < next) && places.last().is_none_or(|last| *last < parties)
+}
+
 impl Meetings {
     /// Checks a step that leads to a place, and records what ended.
     pub(crate) fn check(
@@ -131,7 +145,7 @@ impl Meetings {
         let told: Vec<(&Owner, Option<&ArrivalView>, BarrierAnswer)> = told.collect();
         let outcome = BarrierOutcome::from(end);
         let members = told.iter().filter(|(.., answer)| answer.outcome == outcome);
-        let members: Vec<(&Owner, Option<&ArrivalView>, Option<u32>)> =
+        let members: Vec<Member<'_>> =
             members.map(|(owner, arrival, answer)| (*owner, *arrival, answer.index)).collect();
         let what = format!("generation {generation} of {path:?}, which is {}", end.name());
         if ended.is_last {
@@ -144,7 +158,7 @@ impl Meetings {
             if told.len() == candidates.len() && members.len() as u64 != u64::from(parties) {
                 find(format!("[one outcome] {members:?} are told of {what}, and {parties} were in it"));
             }
-            if end == GenerationEnd::Tripped && members.iter().zip(0..).any(|(member, rank)| member.2 != Some(rank)) {
+            if end == GenerationEnd::Tripped && !are_in_order(&members, parties, told.len() == candidates.len()) {
                 find(format!("[one outcome] the places of {members:?} in {what} are not those of their arrival"));
             }
         }
@@ -152,7 +166,8 @@ impl Meetings {
             GenerationEnd::Tripped => known.trips_rightly(ended, &members, find),
             GenerationEnd::Broken => known.breaks_rightly(ended, &candidates, find),
         }
-        let members = members.iter().zip(0..).map(|((owner, ..), rank)| ((*owner).clone(), rank)).collect();
+        let place_of = |((owner, _, place), rank): (&Member<'_>, u32)| ((*owner).clone(), place.unwrap_or(rank));
+        let members = members.iter().zip(0..).map(place_of).collect();
         let record = GenerationRecord { place: known.place, end, members, left: None };
         if let Some(before) = self.ended.insert((life.clone(), path.clone(), generation), record) {
             find(format!("[one outcome] {what} had ended before: {before:?}"));
