@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::cancel_queue::CancelQueue;
 use crate::cost_estimates::CostEstimates;
-use crate::leader::{LeaderState, Takeover};
+use crate::leader::{LeaderState, Takeover, release};
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::run_notes::{FatalStep, StepNotes};
 use crate::{failure, mutations};
@@ -247,7 +247,7 @@ impl ShardMachine {
         let panicked = match looked {
             Ok((seen, released, garbage)) => {
                 drop(inner);
-                drop(released);
+                release(released);
                 if !garbage.is_empty() {
                     free_in_background(garbage);
                 }
@@ -476,7 +476,7 @@ impl ShardMachine {
         // Under the lock, so that the next failure is not lost.
         self.leader_state_failed.send_replace(failed);
         drop(inner);
-        drop(released);
+        release(released.unwrap_or_default());
         if !garbage.is_empty() {
             free_in_background(garbage);
         }

@@ -10,13 +10,20 @@ use holdfast_core::limit::{
 };
 use holdfast_core::{Kind, LatchView, NamespaceRef, Path, Response};
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_supervise::spawn_temporary;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::yield_now;
 
 use super::NamespaceKey;
 
 /// Callers of one namespace that are replied to at a time, once what they wait for is settled. Thousands at once would
 /// delay the calls of all others in the process.
 const MAX_REPLYING: usize = 64;
+/// Callers that one signal wakes.
+const WAKE_SIZE: usize = 64;
+/// Callers that are woken before any other task runs.
+const MAX_RELEASED_AT_ONCE: usize = 4 * WAKE_SIZE;
 
 /// The held-back replies of a shard's leader. They end with it.
 #[derive(Default)]
@@ -27,8 +34,7 @@ pub(crate) struct HeldQuestions {
 }
 
 struct OfNamespace {
-    /// Dropped when the latch or barrier is settled.
-    things: HashMap<(Kind, Path), watch::Sender<()>>,
+    things: HashMap<(Kind, Path), OfThing>,
     count: Arc<()>,
     /// Has a permit for each caller that may be replied to now.
     turns: Arc<Semaphore>,
@@ -40,19 +46,87 @@ impl Default for OfNamespace {
     }
 }
 
+impl OfNamespace {
+    fn released(self) -> impl Iterator<Item = Released> {
+        self.things.into_values().flat_map(OfThing::released)
+    }
+}
+
+/// The held-back replies about one latch or barrier.
+#[derive(Default)]
+struct OfThing {
+    /// Each is of at most [`WAKE_SIZE`] callers. They are dropped when the latch or barrier is settled.
+    signals: Vec<watch::Sender<()>>,
+    count: Arc<()>,
+}
+
 /// A held-back reply. Dropping it ends it.
 pub(crate) struct HeldQuestion {
     settled: watch::Receiver<()>,
     turns: Arc<Semaphore>,
-    _counts: [Arc<()>; 2],
+    _counts: [Arc<()>; 3],
 }
 
-/// Held-back replies that go once this is dropped. That wakes their callers, which may be very many: it is dropped after
-/// the lock of the state is released.
-pub(crate) type Released = Box<dyn Send>;
+/// Callers that wake once this is dropped: see [`release`].
+pub(crate) struct Released {
+    /// How many, about.
+    callers: usize,
+    _signal: Box<dyn Send>,
+}
+
+impl Released {
+    /// Few callers, or those of a leader that leads no more.
+    pub(super) fn at_once(signal: impl Send + 'static) -> Self {
+        Self { callers: 0, _signal: Box::new(signal) }
+    }
+}
 
 /// The turn of one caller to be replied to. Dropping it lets the next one have it.
 pub(crate) type Turn = OwnedSemaphorePermit;
+
+/// Wakes callers, after the lock of the state is released. Very many are woken in turns with other tasks: waking ten
+/// thousand at once would keep the thread that applies commands for tens of milliseconds.
+pub(crate) fn release(mut released: Vec<Released>) {
+    let now = first_of(&released, MAX_RELEASED_AT_ONCE);
+    if now == released.len() || Handle::try_current().is_err() {
+        return;
+    }
+    let mut later = released.split_off(now);
+    spawn_temporary("released callers", async move {
+        while !later.is_empty() {
+            yield_now().await;
+            later.drain(..first_of(&later, WAKE_SIZE)).for_each(drop);
+        }
+    });
+}
+
+/// Returns how many of them have no more callers than that together; at least one.
+fn first_of(released: &[Released], max: usize) -> usize {
+    let mut callers = 0;
+    let fits = |one: &&Released| {
+        callers += one.callers;
+        callers <= max
+    };
+    released.iter().take_while(fits).count().max(1).min(released.len())
+}
+
+impl OfThing {
+    /// Returns a receiver of the signal that it is settled.
+    fn subscribe(&mut self) -> watch::Receiver<()> {
+        if self.signals.last().is_none_or(|last| last.receiver_count() >= WAKE_SIZE) {
+            // Once for so many callers, it forgets the signals of those that have left.
+            self.signals.retain(|signal| signal.receiver_count() > 0);
+            self.signals.push(watch::channel(()).0);
+        }
+        self.signals.last().map_or_else(forgotten, watch::Sender::subscribe)
+    }
+
+    fn released(self) -> impl Iterator<Item = Released> {
+        let released =
+            |signal: watch::Sender<()>| Released { callers: signal.receiver_count(), _signal: Box::new(signal) };
+        self.signals.into_iter().filter(|signal| signal.receiver_count() > 0).map(released)
+    }
+}
 
 impl HeldQuestion {
     /// Waits until the latch or barrier is settled, or this replica leads no more, and then for the turn of this caller
@@ -77,8 +151,8 @@ impl HeldQuestions {
     ) -> Result<HeldQuestion, &'static Limit> {
         let thing = (kind, path.clone());
         let of_namespace = self.namespaces.entry(NamespaceKey::of(namespace)).or_default();
-        let of_thing = of_namespace.things.get(&thing).map_or(0, watch::Sender::receiver_count) as u64;
-        if of_thing >= MAX_QUESTIONS_OF_LATCH {
+        let held = of_namespace.things.get(&thing).map_or(0, |of_thing| clones(&of_thing.count));
+        if held >= MAX_QUESTIONS_OF_LATCH {
             return Err(&QUESTIONS_OF_LATCH);
         }
         if clones(&of_namespace.count) >= MAX_QUESTIONS_OF_NAMESPACE {
@@ -87,10 +161,9 @@ impl HeldQuestions {
         if clones(&self.count) >= MAX_QUESTIONS_OF_SHARD {
             return Err(&QUESTIONS_OF_SHARD);
         }
-        let counts = [Arc::clone(&self.count), Arc::clone(&of_namespace.count)];
-        let sender = of_namespace.things.entry(thing).or_insert_with(|| watch::channel(()).0);
-        let settled =
-            if of_thing > 0 && is_enabled(Mutation::LatchWakesOne) { forgotten() } else { sender.subscribe() };
+        let of_thing = of_namespace.things.entry(thing).or_default();
+        let counts = [&self.count, &of_namespace.count, &of_thing.count].map(Arc::clone);
+        let settled = if held > 0 && is_enabled(Mutation::LatchWakesOne) { forgotten() } else { of_thing.subscribe() };
         Ok(HeldQuestion { settled, turns: Arc::clone(&of_namespace.turns), _counts: counts })
     }
 
@@ -98,8 +171,8 @@ impl HeldQuestions {
     pub(crate) fn complete(&self, namespace: &NamespaceRef, response: &mut Response) {
         let of_namespace = self.namespaces.get(&NamespaceKey::of(namespace));
         let held = |path: &Path| {
-            let sender = of_namespace.and_then(|of_namespace| of_namespace.things.get(&(Kind::Latch, path.clone())));
-            sender.map_or(0, watch::Sender::receiver_count) as u64
+            let of_thing = of_namespace.and_then(|of_namespace| of_namespace.things.get(&(Kind::Latch, path.clone())));
+            of_thing.map_or(0, |of_thing| clones(&of_thing.count))
         };
         let show = |latch: &mut LatchView| latch.waiters = Some(held(&latch.path));
         match response {
@@ -110,25 +183,25 @@ impl HeldQuestions {
     }
 
     /// Lets all replies about a latch or a barrier go.
-    pub(super) fn settled(&mut self, namespace: &NamespaceRef, kind: Kind, path: &Path) -> Option<Released> {
+    pub(super) fn settled(&mut self, namespace: &NamespaceRef, kind: Kind, path: &Path) -> Vec<Released> {
         let key = NamespaceKey::of(namespace);
-        let of_namespace = self.namespaces.get_mut(&key)?;
-        let sender = of_namespace.things.remove(&(kind, path.clone()));
+        let Some(of_namespace) = self.namespaces.get_mut(&key) else { return Vec::new() };
+        let of_thing = of_namespace.things.remove(&(kind, path.clone()));
         if of_namespace.things.is_empty() {
             self.namespaces.remove(&key);
         }
-        sender.map(|sender| -> Released { Box::new(sender) })
+        of_thing.into_iter().flat_map(OfThing::released).collect()
     }
 
     /// Lets all replies about a namespace go.
-    pub(super) fn namespace_closed(&mut self, namespace: &NamespaceRef) -> Option<Released> {
+    pub(super) fn namespace_closed(&mut self, namespace: &NamespaceRef) -> Vec<Released> {
         let closed = self.namespaces.remove(&NamespaceKey::of(namespace));
-        closed.map(|closed| -> Released { Box::new(closed) })
+        closed.into_iter().flat_map(OfNamespace::released).collect()
     }
 
     /// Lets all replies go, so that their callers find a leader that is not cut off.
-    pub(super) fn redirect(&mut self) -> Released {
-        Box::new(std::mem::take(self))
+    pub(super) fn redirect(&mut self) -> Vec<Released> {
+        std::mem::take(self).namespaces.into_values().flat_map(OfNamespace::released).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -136,7 +209,7 @@ impl HeldQuestions {
     }
 }
 
-/// Returns what is never settled. Only for a mutation.
+/// Returns what is never settled: for a mutation.
 fn forgotten() -> watch::Receiver<()> {
     let (sender, receiver) = watch::channel(());
     std::mem::forget(sender);
@@ -223,6 +296,24 @@ mod tests {
         assert!(others.iter_mut().all(is_settled));
         drop((its, others));
         assert!(all.is_empty());
+    }
+
+    #[tokio::test]
+    async fn very_many_callers_are_woken_in_turns_with_other_tasks_and_those_who_left_take_no_room() {
+        let mut all = HeldQuestions::default();
+        let mut hold = || all.hold(&namespace(1), Kind::Latch, &Path::flat("a")).unwrap();
+        for _ in 0..2_000 {
+            drop(hold());
+        }
+        let its: Vec<_> = (0..20 * WAKE_SIZE).map(|_| hold().settled).collect();
+        let released = all.settled(&namespace(1), Kind::Latch, &Path::flat("a"));
+        assert_eq!(released.len(), 20);
+        release(released);
+        let woken = its.iter().filter(|signal| signal.has_changed().is_err()).count();
+        assert_eq!(woken, MAX_RELEASED_AT_ONCE);
+        for mut signal in its {
+            assert!(signal.changed().await.is_err());
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::memory::NodeMemory;
 use waiting_call::{cancel_of, queued_call};
 
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
-pub(crate) use held_questions::{HeldQuestion, HeldQuestions, Released};
+pub(crate) use held_questions::{HeldQuestion, HeldQuestions, Released, release};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_wait::WaitNotice;
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
@@ -320,8 +320,8 @@ impl LeaderState {
     /// Redirects all waiting callers, so that they find a leader that is not cut off.
     pub(crate) fn redirect_callers(&mut self) {
         self.waits.redirect_callers(Instant::now());
-        self.released.push(Box::new(std::mem::take(&mut self.subscriptions)));
-        self.released.push(self.questions.redirect());
+        self.released.push(Released::at_once(std::mem::take(&mut self.subscriptions)));
+        self.released.extend(self.questions.redirect());
     }
 
     /// Takes what wakes callers by being dropped, for after the lock of the state is released.
@@ -331,9 +331,9 @@ impl LeaderState {
 
     /// As above, for all callers: the leadership has ended.
     pub(crate) fn release_callers(&mut self) -> Vec<Released> {
-        self.released.push(Box::new(std::mem::take(&mut self.waits)));
-        self.released.push(Box::new(std::mem::take(&mut self.subscriptions)));
-        self.released.push(self.questions.redirect());
+        self.released.push(Released::at_once(std::mem::take(&mut self.waits)));
+        self.released.push(Released::at_once(std::mem::take(&mut self.subscriptions)));
+        self.released.extend(self.questions.redirect());
         self.take_released()
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::{Duration, Instant};
 use super::exceptions::SectionExceptions;
 use super::leader_state::AppliedLeaderState;
 use super::{Inner, ShardMachine, signals_of};
-use crate::leader::LeaderState;
+use crate::leader::{LeaderState, release};
 use crate::run_notes::{FatalStep, StepNotes};
 use crate::{failure, mutations};
 
@@ -191,7 +191,7 @@ impl ShardMachine {
         let Some(core) = core else { return Err(failure::already_failed()) };
         let mut table = AppliedLeaderState { state: leader_state.as_mut(), panicked: None };
         let applied = catch_panic(|| self.apply_slice(core, &mut table, &mut entry, began));
-        let released = table.update(LeaderState::take_released);
+        let released = table.update(LeaderState::take_released).unwrap_or_default();
         let garbage = table.update(LeaderState::take_garbage).unwrap_or_default();
         let leader_state_panic = table.panicked;
         match applied {
@@ -201,12 +201,12 @@ impl ShardMachine {
                     self.drop_leader_state(&mut inner, &panicked);
                 }
                 drop(inner);
-                drop(released);
+                self.slice_seconds.record(began.elapsed());
+                release(released);
                 if !(purged.is_empty() && garbage.is_empty()) {
                     free_in_background((purged, garbage));
                 }
                 self.memory.update(&recharged);
-                self.slice_seconds.record(began.elapsed());
                 self.update_signals(signals);
                 if entry.is_done {
                     return Ok(Applied::Done(entry.replies));
