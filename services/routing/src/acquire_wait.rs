@@ -1,15 +1,19 @@
 //! Acquires that wait: if the caller cancels, its request leaves the queue, and an undelivered grant is released.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use holdfast_cluster::Application;
-use holdfast_supervise::spawn_temporary;
+use holdfast_supervise::{spawn_temporary, survive_panic};
 use holdfast_types::{
     AccountId, Acquire, AcquireAtLeast, AcquireOutcome, AcquirePermits, AwaitCondition, Cancel, CancelAwait,
     CancelPermits, Command, ConditionCommand, LocksCommand, PermitCommand, Reply, Response, Rules, codec,
 };
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -82,37 +86,62 @@ impl Wait {
         Self { key, account, command: Bytes::from(codec::encode(&command)), min_rules, poll, deadline, deferred }
     }
 
-    /// Runs as a separate task, so that it completes even if the caller cancels.
+    /// Waits for the outcome. Goes on if the caller leaves, until nothing is owed.
     pub(super) async fn run(self, router: Router) -> Result<Reply, RouteError> {
         let gone = CancellationToken::new();
-        let leaves = gone.clone().drop_guard();
-        let (hand_over, handed) = oneshot::channel();
-        spawn_temporary("acquire", async move {
-            let hold = self.poll.unwrap_or_else(|| self.deadline.saturating_duration_since(Instant::now()));
-            let outcome = router.acquire_and_wait(&self, hold, gone).await;
-            let Self { key, command, .. } = self;
-            let (reply, attempt) = match outcome {
-                Ok((reply, attempt)) => (Ok(reply), attempt),
-                Err(error) => (Err(error), 0),
-            };
-            let is_owed = attempt > 0 && reply.as_ref().is_ok_and(is_granted_or_enqueued);
-            let rollback = is_owed.then(|| CompensatingCancel { router, key, command, attempt });
-            // A caller that has cancelled drops the value, which releases the grant.
-            drop(hand_over.send(UndeliveredGrant { reply, rollback }));
-        });
-        let owed = handed.await;
-        // From here on the caller owns the grant.
-        leaves.disarm();
-        match owed {
-            Ok(mut owed) => {
+        let waiting = survive_panic("acquire", self.outcome(router, gone.clone())).boxed();
+        match (WaitingCaller { waiting: Some(waiting), gone }).await {
+            Some(mut owed) => {
+                // From here on the caller owns the grant.
                 owed.rollback = None;
                 owed.reply.clone()
             }
-            Err(_) => Err(RouteError::OutcomeUnknown {
+            None => Err(RouteError::OutcomeUnknown {
                 shard: "of the lock".to_owned(),
-                reason: "this process is stopping".to_owned(),
+                reason: "this process failed to handle the call".to_owned(),
             }),
         }
+    }
+
+    async fn outcome(self, router: Router, gone: CancellationToken) -> UndeliveredGrant {
+        let hold = self.poll.unwrap_or_else(|| self.deadline.saturating_duration_since(Instant::now()));
+        let outcome = router.acquire_and_wait(&self, hold, gone).await;
+        let Self { key, command, .. } = self;
+        let (reply, attempt) = match outcome {
+            Ok((reply, attempt)) => (Ok(reply), attempt),
+            Err(error) => (Err(error), 0),
+        };
+        let is_owed = attempt > 0 && reply.as_ref().is_ok_and(is_granted_or_enqueued);
+        let rollback = is_owed.then(|| CompensatingCancel { router, key, command, attempt });
+        UndeliveredGrant { reply, rollback }
+    }
+}
+
+/// The wait of a caller that may leave.
+struct WaitingCaller {
+    /// `None` once it is done.
+    waiting: Option<BoxFuture<'static, Option<UndeliveredGrant>>>,
+    /// Cancelled once the caller has left.
+    gone: CancellationToken,
+}
+
+impl Future for WaitingCaller {
+    type Output = Option<UndeliveredGrant>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(None) };
+        let done = ready!(waiting.poll_unpin(context));
+        self.waiting = None;
+        Poll::Ready(done)
+    }
+}
+
+impl Drop for WaitingCaller {
+    fn drop(&mut self) {
+        let Some(waiting) = self.waiting.take().filter(|_| Handle::try_current().is_ok()) else { return };
+        self.gone.cancel();
+        // What it returns releases its grant when it is dropped.
+        spawn_temporary("acquire", waiting);
     }
 }
 
