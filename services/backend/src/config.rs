@@ -1,6 +1,7 @@
 //! Options and start of the backend of a gateway.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_auth::{
     ClusterSecret, KeyRotation, OperatorToken, OperatorVerifier, ServiceSigner, SigningError, SigningKeys,
@@ -23,10 +24,14 @@ use crate::service::Inner;
 use crate::session::KeptLedgers;
 use crate::strangers::Strangers;
 
-/// Reports of sessions in progress.
+/// How long heavy work keeps other heavy work waiting: what takes longer waits for a shard that others may not need.
+const MAX_HEAVY_TIME: Duration = Duration::from_millis(100);
+/// Reports of sessions in progress, and how long one keeps others waiting.
 const MAX_REPORTS: usize = 256;
-/// Sessions that are subscribing again.
+const MAX_REPORT_TIME: Duration = Duration::from_millis(500);
+/// Sessions that are subscribing again, and how long one keeps others waiting.
 const MAX_SUBSCRIPTION_STARTS: usize = 256;
+const MAX_START_TIME: Duration = Duration::from_millis(100);
 
 /// The options of a gateway.
 pub struct BackendOptions {
@@ -113,9 +118,9 @@ impl Backend {
             rates: AccountRates::default(),
             strangers: Strangers::new(options.refused_credentials_per_second),
             admission,
-            heavy_admission: Arc::new(Admission::of_limit(1)),
-            report_admission: Arc::new(Admission::of_limit(MAX_REPORTS)),
-            subscription_admission: Arc::new(Admission::of_limit(MAX_SUBSCRIPTION_STARTS)),
+            heavy_admission: Arc::new(Admission::fixed(1, MAX_HEAVY_TIME)),
+            report_admission: Arc::new(Admission::fixed(MAX_REPORTS, MAX_REPORT_TIME)),
+            subscription_admission: Arc::new(Admission::fixed(MAX_SUBSCRIPTION_STARTS, MAX_START_TIME)),
             held_calls: HeldCalls::default(),
             buffers: BufferBudgets::default(),
             connections: AccountConnections::default(),

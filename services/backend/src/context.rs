@@ -59,9 +59,9 @@ impl CallReport {
         self.0.body_bytes.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns whether the call has a permit for heavy work.
-    pub(crate) fn has_heavy_permit(&self) -> bool {
-        self.0.heavy_permit.lock().is_some()
+    /// Returns the permit for heavy work that the call has kept.
+    pub(crate) fn take_heavy_permit(&self) -> Option<Permit> {
+        self.0.heavy_permit.lock().take()
     }
 
     /// Keeps a permit for heavy work until the response is written: a large page takes as long to write as to read.

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, AdmissionRequest, Priority, Share};
+use crate::admission::{Admission, AdmissionRequest, Permit, Priority, Share};
 use crate::auth::TenantContext;
 use crate::directory::KnownNamespace;
 use crate::route_error::route_error;
@@ -313,11 +313,8 @@ impl Service {
         let waits = priority == Priority::Patient;
         // A request that may wait is counted apart, from its start to its end. Whoever asks a held query counts it.
         let _held = ask.is_queued().then(|| self.inner.held_calls.acquire(share, request.bytes)).transpose()?;
-        if ask.is_heavy() && !context.report.has_heavy_permit() {
-            let permit = self.inner.heavy_admission.acquire(request, context.deadline).await?;
-            context.report.keep_heavy_permit(permit);
-        }
-        let (is_command, is_question) = (ask.is_command(), matches!(ask, ShardRequest::HeldQuery(..)));
+        let is_question = matches!(ask, ShardRequest::HeldQuery(..));
+        let (is_heavy, is_command) = (ask.is_heavy(), ask.is_command());
         // Pinned once and passed on by reference: whatever takes a future by value has room for it twice, and a call
         // may wait for minutes with all of it.
         let work = pin!(self.call(application, key, ask, context));
@@ -327,11 +324,35 @@ impl Service {
             let _turn = if is_question { self.inner.held_calls.turn_of_question(share.sharer).await } else { None };
             answered
         });
-        if waits { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
+        if is_heavy {
+            self.run_heavy(request, context, asked).await
+        } else if waits {
+            self.run_until_deadline(context.deadline, asked).await
+        } else {
+            asked.await
+        }
+    }
+
+    /// Runs a call under the permit for heavy work, which it keeps until the response is written.
+    async fn run_heavy<T>(
+        &self,
+        request: AdmissionRequest,
+        context: &CallContext,
+        asked: impl Future<Output = ApiResult<T>>,
+    ) -> ApiResult<T> {
+        let kept = context.report.take_heavy_permit().filter(Permit::is_in_flight);
+        let mut permit = match kept {
+            Some(permit) => permit,
+            None => self.inner.heavy_admission.acquire(request, context.deadline).await?,
+        };
+        let answered = permit.run(asked).await?;
+        context.report.keep_heavy_permit(permit);
+        Ok(answered)
     }
 
     /// Sends queries to several shards for one call, under one permit, and returns the replies in the same order. With
-    /// a permit each, the call would fail for an account whose other calls leave it fewer than these.
+    /// a permit each, the call would fail for an account whose other calls leave it fewer than these. All of the replies
+    /// together are heavy.
     pub(crate) async fn query_shards(
         &self,
         share: Share,
@@ -339,11 +360,14 @@ impl Service {
         context: &CallContext,
     ) -> ApiResult<Vec<Reply>> {
         let request = AdmissionRequest { share, priority: Priority::Normal, bytes: 0 };
-        let permit = self.inner.admission.acquire(request, context.deadline).await?;
         let call = |(application, key, query): (_, _, Query)| self.call(application, key, query.into(), context);
         let calls: Vec<_> = queries.into_iter().map(call).collect();
         let replies = stream::iter(calls).buffered(MAX_CONCURRENT_QUERIES).map_ok(|routed| routed.reply);
-        Admission::run(permit, false, None, replies.try_collect()).await
+        let asked = async {
+            let permit = self.inner.admission.acquire(request, context.deadline).await?;
+            Admission::run(permit, false, None, replies.try_collect()).await
+        };
+        self.run_heavy(request, context, asked).await
     }
 
     /// Runs a call that waits. An acquire is cancelled here and not by the shard. There, a call that lasts to its

@@ -37,7 +37,7 @@ pub(crate) use held_calls::{HeldCall, HeldCalls};
 
 /// How long a call is queued: after that, a later retry serves the caller better.
 const MAX_WAIT: Duration = Duration::from_millis(limit::MAX_QUEUED_MS);
-/// How long a call keeps its permit.
+/// How long a call to a shard keeps its permit.
 const MAX_PERMIT_TIME: Duration = Duration::from_millis(500);
 /// What a rejected caller does.
 const RETRY_HINT: &str = "nothing was done, try again later";
@@ -100,9 +100,9 @@ pub(crate) struct AdmissionRequest {
 }
 
 /// The permits of a process.
-#[derive(Default)]
 pub(crate) struct Admission {
     state: Mutex<State>,
+    max_permit_time: Duration,
 }
 
 /// A permit. Dropping it ends its call.
@@ -162,10 +162,17 @@ fn rejected(limit: &'static Limit, max: u64) -> ApiError {
     ApiError::limited(limit, max, RETRY_HINT)
 }
 
+impl Default for Admission {
+    fn default() -> Self {
+        Self { state: Mutex::default(), max_permit_time: MAX_PERMIT_TIME }
+    }
+}
+
 impl Admission {
-    /// So many permits, however long the calls take, whichever accounts'.
-    pub(crate) fn of_limit(limit: usize) -> Self {
-        Self { state: Mutex::new(State::new(ConcurrencyLimit::fixed(limit))) }
+    /// Has `limit` permits, however long the calls take, whichever accounts'. A call keeps its permit for at most
+    /// `max_permit_time`.
+    pub(crate) fn fixed(limit: usize, max_permit_time: Duration) -> Self {
+        Self { state: Mutex::new(State::new(ConcurrencyLimit::fixed(limit))), max_permit_time }
     }
 
     /// Returns the limits of calls, each with how much a sharer uses.
@@ -204,23 +211,16 @@ impl Admission {
                 None => pending().await,
             }
         };
-        let is_slow = tokio::select! {
+        let waits = tokio::select! {
             biased;
-            answered = &mut work => {
+            answered = permit.run(&mut work) => {
                 permit.is_done = is_command && answered.is_ok();
                 return answered;
             }
-            () = is_deferred => {
-                permit.is_done = true;
-                false
-            }
-            () = sleep(MAX_PERMIT_TIME) => true,
+            () = is_deferred => true,
         };
-        if !is_slow {
-            drop(permit);
-            return work.await;
-        }
-        permit.release(ReleaseReason::Slow);
+        permit.is_done = waits;
+        drop(permit);
         work.await
     }
 }
@@ -258,6 +258,23 @@ impl Drop for QueuedCall {
 }
 
 impl Permit {
+    /// Runs something under the permit, and releases that early when it takes long. The call stays open.
+    pub(crate) async fn run<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = sleep(self.admission.max_permit_time) => {}
+        }
+        self.release(ReleaseReason::Slow);
+        work.await
+    }
+
+    /// Returns whether it still keeps others from theirs.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.is_in_flight
+    }
+
     /// Releases what the reason ends.
     fn release(&mut self, reason: ReleaseReason) {
         let now = Instant::now();

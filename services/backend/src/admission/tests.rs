@@ -255,7 +255,7 @@ async fn who_is_to_wait_anyway_waits_for_its_turn_as_long_as_it_likes() {
 async fn any_number_of_accounts_at_their_share_holds_up_no_other() {
     const ACCOUNTS: u64 = 600;
     let state = State::new(ConcurrencyLimit::with_share(10_000, 1));
-    let admission = Arc::new(Admission { state: Mutex::new(state) });
+    let admission = Arc::new(Admission { state: Mutex::new(state), max_permit_time: MAX_PERMIT_TIME });
     let mut taken = Vec::new();
     for account in 0..ACCOUNTS {
         taken.push(permit(&admission, account).await);
@@ -275,7 +275,7 @@ async fn any_number_of_accounts_at_their_share_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn heavy_work_is_done_one_at_a_time_and_accounts_take_turns() {
-    let admission = Arc::new(Admission::of_limit(1));
+    let admission = Arc::new(Admission::fixed(1, MAX_PERMIT_TIME));
     let first = admission.acquire(request(1, Priority::High), deadline()).await.unwrap();
     let of_same = spawn_queued(&admission, 1, Priority::High).await;
     let also_of_same = spawn_queued(&admission, 1, Priority::High).await;

@@ -108,3 +108,22 @@ async fn of_large_pages_one_at_a_time_is_read_and_written() {
     drop(writing);
     world.service.list_locks(&tenant, &context(), list(101)).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_large_page_does_not_wait_for_a_shard_that_does_not_answer() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    world.drop_queries(|query| matches!(query, Query::AccountUsage { .. }));
+    let (service, reader) = (world.service.clone(), tenant.clone());
+    let stuck = tokio::spawn(async move { service.usage(&reader, &context(), None).await });
+    let heavy_work = || {
+        let used = world.service.inner.heavy_admission.used(tenant.share().sharer);
+        used.into_iter().map(|(_, used)| used).sum::<u64>()
+    };
+    wait_until(async || heavy_work() > 0).await;
+    let page = PageRequest { page_size: Some(1_000), page_token: None };
+    let list = ListLocks { namespace: "demo".into(), prefix: Vec::new(), page };
+    world.service.list_locks(&tenant, &context(), list).await.unwrap();
+    assert!(!stuck.is_finished());
+    stuck.abort();
+}

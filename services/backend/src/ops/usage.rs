@@ -73,6 +73,8 @@ impl Service {
         let shards = self.inner.router.shard_locations(Application::Locks);
         let queries_to = |key| [&query, &state].map(|query| (Application::Locks, key, query.clone()));
         let queries = shards.iter().flat_map(|(key, _)| queries_to(*key)).collect();
+        // Before the rest, which keeps others from their pages: this shard may have no leader.
+        let api_keys = if sees_all { Some(self.api_key_usage(share, account, context).await?) } else { None };
         let mut replies = self.query_shards(share, queries, context).await?.into_iter();
         let mut sum = UsageSum::default();
         for (_, nodes) in shards {
@@ -85,9 +87,9 @@ impl Service {
             sum.add_shard(nodes, open.into_iter().filter(|namespace| is_shown(&namespace.name)), &state);
         }
         let mut counted = sum.of_namespaces(&account.limits);
+        counted.extend(api_keys);
         if sees_all {
             counted.extend(sum.of_account(account));
-            counted.push(self.api_key_usage(share, account, context).await?);
             counted.extend(self.usage_of_this_gateway(account));
         }
         let limit_usage = self.usage_of_every_limit(account, counted);

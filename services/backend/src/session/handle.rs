@@ -1,6 +1,5 @@
 //! The shard of a session, as seen by one of its connections.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use holdfast_types::{
     Revision, SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, TableCommand,
     TableReport, Topic,
 };
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::Service;
@@ -29,9 +28,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// How long beyond its time to live a session may be without a subscription to a leader.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-
-/// How long a subscription that starts keeps others from starting.
-const MAX_TURN: Duration = Duration::from_millis(100);
 
 /// The reply to a keep-alive: the remaining time to live in milliseconds, or why the shard rejects it.
 pub(super) type KeepAliveReply = Result<u64, CommandError>;
@@ -206,17 +202,9 @@ impl SessionHandle {
         Arc::new(move |start| {
             let admission = Arc::clone(&admission);
             let started = async move {
-                let permit = match admission.acquire(request, Instant::now() + max_wait).await {
-                    Ok(permit) => permit,
-                    Err(error) => return StartOutcome::without_turn(&error.to_string()),
-                };
-                let mut start = pin!(start);
-                match timeout(MAX_TURN, &mut start).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => {
-                        drop(permit);
-                        start.await
-                    }
+                match admission.acquire(request, Instant::now() + max_wait).await {
+                    Ok(mut permit) => permit.run(start).await,
+                    Err(error) => StartOutcome::without_turn(&error.to_string()),
                 }
             };
             let started = run_apart("subscription of a session", started);
