@@ -17,6 +17,7 @@ use std::time::Duration;
 use holdfast_api::ApiResult;
 use holdfast_backend::{AccountBuffers, AccountConnections, AuthContext, Service};
 use holdfast_routing::{ByteBudget, NestedBudget, NestedReservation};
+use holdfast_supervise::SharedGroup;
 use holdfast_types::AccountId;
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
@@ -63,6 +64,8 @@ struct ConnectionState {
     /// When the first of them began, likewise.
     busy_since_ms: AtomicU64,
     owner: Mutex<ConnectionOwner>,
+    /// That of the owner's account. All strangers share one.
+    group: SharedGroup,
     eviction: CancellationToken,
     /// Whether the connection ends after the response in progress.
     is_refused: AtomicBool,
@@ -141,6 +144,7 @@ impl ConnectionLimiter {
             idle_since_ms: AtomicU64::new(self.now_ms()),
             busy_since_ms: AtomicU64::new(0),
             owner: Mutex::new(ConnectionOwner::Unknown),
+            group: self.accounts.group_of_strangers(),
             eviction: CancellationToken::new(),
             is_refused: AtomicBool::new(false),
             answers: UnsentAnswers::new(),
@@ -233,6 +237,11 @@ impl ConnectionPermit {
         ActivityGuard { inner: Arc::new(ActivityInner { permit, request_bytes, answer_budget }) }
     }
 
+    /// Returns the scheduling group of the tasks of the connection.
+    pub(super) fn group(&self) -> SharedGroup {
+        self.inner.state.group.clone()
+    }
+
     /// Returns when the connection must close: another one needs its permit, or its account has too many.
     pub(super) async fn evicted(&self) {
         self.inner.state.eviction.cancelled().await;
@@ -251,11 +260,15 @@ impl PermitInner {
         if *current == owner {
             return Ok(());
         }
+        if owner == ConnectionOwner::Operator {
+            self.state.group.set(Arc::default());
+        }
         if let ConnectionOwner::Account(account) = owner {
             // Others may share one whose credentials change: a proxy's.
-            self.limiter.accounts.add(account, max).inspect_err(|_| {
+            let group = self.limiter.accounts.add(account, max).inspect_err(|_| {
                 self.state.is_refused.fetch_or(*current == ConnectionOwner::Unknown, Ordering::AcqRel);
             })?;
+            self.state.group.set(group);
         }
         if let ConnectionOwner::Account(account) = *current {
             self.limiter.accounts.remove(account);

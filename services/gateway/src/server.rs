@@ -5,6 +5,7 @@
 
 mod call_lane;
 mod counted_body;
+mod paced_reads;
 mod tracked_body;
 
 use std::convert::Infallible;
@@ -23,7 +24,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version}
 use axum::routing::future::RouteFuture;
 use futures::TryFutureExt;
 use holdfast_backend::Service;
-use holdfast_supervise::TaskSet;
+use holdfast_supervise::{SharedGroup, TaskSet};
 use holdfast_tls::ServerTls;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
@@ -47,6 +48,7 @@ use crate::rest::health::{MetricsRenderer, Probes};
 use crate::{dlocks, grpc, public_pages, rest};
 use call_lane::CallLane;
 use counted_body::CountedBody;
+use paced_reads::PacedReads;
 use tracked_body::{Refusable, track};
 
 /// Maximum concurrent calls on one HTTP/2 connection.
@@ -205,7 +207,8 @@ async fn accept(
             () = &mut shutdown => return,
             place = limiter.acquire(tasks) => place,
         };
-        tasks.spawn(serve_connection(stream, peer, front.clone(), place, stopping.clone()));
+        let group = place.group();
+        tasks.spawn(group.run(serve_connection(stream, peer, front.clone(), place, stopping.clone())));
     }
 }
 
@@ -283,8 +286,8 @@ async fn serve_http<S>(
             if ending.is_cancelled() { with_connection_close(answer, version) } else { answer }
         })
     });
-    let builder = builder();
-    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let (builder, stream) = (builder(place.group()), TokioIo::new(PacedReads::new(stream, Arc::clone(&spoken))));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
     let first_request_by = Instant::now() + FIRST_REQUEST_TIMEOUT;
     let close_within = tokio::select! {
         ended = connection.as_mut() => return log_connection_end(peer, ended),
@@ -330,8 +333,8 @@ fn log_connection_end(peer: SocketAddr, ended: Result<(), Box<dyn std::error::Er
     }
 }
 
-fn builder() -> Builder<CallLane> {
-    let mut builder = Builder::new(CallLane::default());
+fn builder(group: SharedGroup) -> Builder<CallLane> {
+    let mut builder = Builder::new(CallLane::new(group));
     builder
         .http1()
         .timer(TokioTimer::new())

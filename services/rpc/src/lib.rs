@@ -16,6 +16,7 @@
 
 mod acceptor;
 mod budget;
+mod call_count;
 mod call_handler;
 mod callers;
 mod channel;
@@ -31,6 +32,7 @@ mod responder;
 
 pub use acceptor::{Acceptor, CallerId, Incoming, Server};
 pub use budget::{ByteBudget, NestedBudget, NestedReservation, Reservation};
+pub use call_count::CallLimit;
 pub use call_handler::{CallControl, CallHandler, ReplyHandle, may_be_deferred};
 pub use callers::Callers;
 pub use channel::{ChannelOptions, Link, connect, run};
@@ -41,7 +43,7 @@ pub use identity::{Identity, introduce};
 pub use in_flight::{InFlight, Waiter};
 pub use protocol::{Calls, PREAMBLE, Protocol};
 pub use reply_queue::{QueuedReplies, ReplyQueue};
-pub use responder::{CALL_LIMITS, CallLimit, Responder};
+pub use responder::{CALL_LIMITS, Responder};
 
 #[cfg(test)]
 mod tests;

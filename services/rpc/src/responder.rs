@@ -1,7 +1,6 @@
 //! Serves the connection of a caller: many calls in flight, several in a frame.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -10,12 +9,13 @@ use futures::{FutureExt, StreamExt};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
-use holdfast_supervise::{spawn_temporary, survive_panic};
+use holdfast_supervise::{SharedGroup, spawn_temporary, survive_panic};
 use parking_lot::Mutex;
 use tokio::task::yield_now;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acceptor::{CallerId, Server};
+use crate::call_count::{CallCount, CallLimit, CountedCall};
 use crate::call_handler::{CallControl, CallHandler, ReplyHandle, may_be_deferred};
 use crate::connection::{Event, ServerConnection};
 use crate::lane_budget::QueryTurn;
@@ -101,64 +101,13 @@ impl Server<Calls> for Responder {
     }
 }
 
-/// A limit of the calls of one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallLimit {
-    /// What is limited.
-    pub what: &'static str,
-    /// How many calls there may be, or what counts as so many.
-    pub max: usize,
-}
-
-/// Why a call is rejected.
-impl fmt::Display for CallLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is limited to {}; try again later", self.what, self.max)
-    }
-}
-
-/// A number of calls, and the bytes of their bodies.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct CallCount {
-    pub(crate) calls: usize,
-    bytes: usize,
-}
-
-impl CallCount {
-    /// What calls that are not urgent may take of this limit.
-    pub(crate) const fn without_reserve(self) -> Self {
-        Self { calls: self.calls / 4 * 3, bytes: self.bytes / 4 * 3 }
-    }
-
-    fn fits(self, bytes: usize, max: Self) -> bool {
-        self.calls < max.calls && self.bytes + bytes <= max.bytes
-    }
-
-    fn add(&mut self, bytes: usize) {
-        self.calls += 1;
-        self.bytes += bytes;
-    }
-
-    fn remove(&mut self, bytes: usize) {
-        self.calls -= 1;
-        self.bytes -= bytes;
-    }
-}
-
-/// A call that counts until it is answered.
-#[derive(Clone, Copy)]
-struct CountedCall {
-    /// 0 if it is of none.
-    account: u64,
-    bytes: usize,
-    is_urgent: bool,
-}
-
 /// The calls of one account, and the lanes of its replies, by whether these are urgent.
 #[derive(Default)]
 struct AccountCalls {
     count: CallCount,
     lanes: [Option<ReplyQueue>; 2],
+    /// The tasks of calls that have one.
+    group: SharedGroup,
 }
 
 impl AccountCalls {
@@ -212,6 +161,11 @@ impl CallsInFlight {
     fn lane(&mut self, call: &Call) -> ReplyQueue {
         self.forget_idle_accounts();
         self.accounts.entry(call.account).or_default().lane(&self.replies, call.account, call.is_urgent)
+    }
+
+    /// Returns the scheduling group of an account's calls: thousands can become ready at once.
+    fn group(&mut self, account: u64) -> SharedGroup {
+        self.accounts.entry(account).or_default().group.clone()
     }
 
     /// Counts a call and returns the lane of its reply; returns why it is rejected if there are too many.
@@ -292,10 +246,11 @@ impl CallsInFlight {
             Err(limit) => return self.refuse(&call, limit),
         };
         let is_query = matches!(call.body, Some(Body::Query(_)));
+        let group = self.group(call.account);
         let calling = self.handler.call(call);
         self.running.push(match is_query {
             true => {
-                let calling = spawn_temporary("call", answer_query(replies.clone(), calling));
+                let calling = spawn_temporary("call", group.run(answer_query(replies.clone(), calling)));
                 async move {
                     let (answer, _turn) = match calling.await {
                         Ok(Some((answer, turn))) => (answer, turn),
@@ -336,17 +291,18 @@ impl CallsInFlight {
         }
         let control = CallControl::default();
         self.deferred.lock().insert(id, control.clone());
-        let replies = self.lane(&call);
+        let (replies, group) = (self.lane(&call), self.group(call.account));
         let caller =
             ReplyHandle { call: id, replies: replies.clone(), control, disconnected: self.disconnected.clone() };
         let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
-        spawn_temporary("call", async move {
+        let calling = async move {
             let answer = survive_panic("call", calling).await.unwrap_or_else(|| Some(failed(id)));
             if let Some(answer) = answer {
                 replies.send(answer).await;
             }
             deferred.lock().remove(&id);
-        });
+        };
+        spawn_temporary("call", group.run(calling));
     }
 }
 

@@ -3,7 +3,7 @@
 //! Purpose: a [`TaskSet`] runs the tasks of one owner (a replica, a leadership, a process) and detects when one of them
 //! ends or panics. It reports the failure in the log and in `holdfast_task_failures_total`, and either restarts the
 //! task or notifies the owner. [`spawn_temporary`] and [`survive_panic`] run the work of one call or connection, and
-//! [`catch_panic`] work that may panic under a lock.
+//! [`catch_panic`] work that may panic under a lock. The tasks of a [`SchedulingGroup`] take turns.
 //!
 //! Invariants:
 //! - No task of a set outlives the set.
@@ -17,9 +17,11 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod panics;
+mod scheduling_group;
 mod tasks;
 mod temporary;
 
 pub use panics::{CaughtPanic, catch_panic};
+pub use scheduling_group::{SchedulingGroup, SharedGroup};
 pub use tasks::{TaskFailure, TaskOwner, TaskSet, failing_background_task, failing_process_task, restart_delays};
 pub use temporary::{spawn_temporary, survive_panic};

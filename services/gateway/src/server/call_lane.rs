@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use holdfast_supervise::{spawn_temporary, survive_panic};
+use holdfast_supervise::{SharedGroup, spawn_temporary, survive_panic};
 use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -32,14 +32,24 @@ type CallFuture = BoxFuture<'static, ()>;
 
 /// Takes the calls of a connection. The task begins with the first call, so an HTTP/1.1 connection has none. It ends once
 /// all clones are dropped and all calls are done.
-#[derive(Clone, Default)]
-pub(super) struct CallLane(Arc<OnceLock<mpsc::Sender<CallFuture>>>);
+#[derive(Clone)]
+pub(super) struct CallLane {
+    calls: Arc<OnceLock<mpsc::Sender<CallFuture>>>,
+    group: SharedGroup,
+}
+
+impl CallLane {
+    /// The task is one of this group.
+    pub(super) fn new(group: SharedGroup) -> Self {
+        Self { calls: Arc::default(), group }
+    }
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallLane {
     fn execute(&self, call: F) {
-        let calls = self.0.get_or_init(|| {
+        let calls = self.calls.get_or_init(|| {
             let (calls, queued) = mpsc::channel(MAX_QUEUED);
-            spawn_temporary("calls", run(queued));
+            spawn_temporary("calls", self.group.run(run(queued)));
             calls
         });
         // A call that is dropped resets its stream.
@@ -90,6 +100,7 @@ async fn run(mut queued: mpsc::Receiver<CallFuture>) {
     let mut is_open = true;
     poll_fn(|context| {
         *budget.lock() = PollBudget::new();
+        let was_full = calls.len() >= MAX_QUEUED;
         while is_open && calls.len() < MAX_QUEUED {
             match queued.poll_recv(context) {
                 Poll::Ready(Some(call)) => calls.push(LaneCall { call, budget: Arc::clone(&budget) }),
@@ -102,9 +113,14 @@ async fn run(mut queued: mpsc::Receiver<CallFuture>) {
             match calls.poll_next_unpin(context) {
                 Poll::Ready(Some(())) => {}
                 Poll::Ready(None) if !is_open => return Poll::Ready(()),
-                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => break,
             }
         }
+        if was_full && calls.len() < MAX_QUEUED {
+            // Nothing else would wake it for those in the queue.
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
     })
     .await;
 }
@@ -133,7 +149,7 @@ mod tests {
     #[tokio::test]
     async fn another_task_has_its_turn_after_a_few_calls() {
         const CALLS: usize = 10 * MAX_POLLS as usize;
-        let (lane, done) = (CallLane::default(), Arc::new(AtomicUsize::new(0)));
+        let (lane, done) = (CallLane::new(SharedGroup::default()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..CALLS {
             let done = Arc::clone(&done);
             lane.execute(async move {
@@ -162,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn calls_go_on_after_their_connection_and_too_many_are_dropped() {
-        let (lane, done) = (CallLane::default(), Arc::new(AtomicUsize::new(0)));
+        let (lane, done) = (CallLane::new(SharedGroup::default()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..MAX_QUEUED + 10 {
             let done = Arc::clone(&done);
             lane.execute(async move {
