@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use attacks::{ALL, Attack};
 use report::{Row, table};
+use rustix::process::setpriority_process;
 use testbed::{Deployment, MAX_HOSTILE_ACCOUNTS, Scale, TestBed};
+use tokio::runtime::Builder;
 
 const SHORT_SCALE: Scale = Scale {
     is_full: false,
@@ -30,6 +32,8 @@ const SHORT_SCALE: Scale = Scale {
     retained_bytes: 192 << 20,
     max_held_calls: 1_000,
 };
+/// How far the priority of hostile callers is below the usual one.
+const HOSTILE_NICE: i32 = 10;
 /// What a process may keep beside its memory before a full attack, in bytes; and after a start, which empties caches.
 const RETAINED_BYTES: u64 = 48 << 20;
 const RETAINED_BYTES_AFTER_START: u64 = 96 << 20;
@@ -139,14 +143,23 @@ async fn run_short(kind: Deployment) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quiet_account_keeps_what_it_has_beside_a_hostile_one_in_one_process() {
-    run_short(Deployment::Standalone).await;
+/// Runs a test with the hostile callers on threads of low priority. They stand for machines of their own: they may keep
+/// the service busy, but take no processor from it and from the quiet account. Whatever starts from the test itself, and
+/// not from a task of it, has the usual priority.
+fn run_test<F: Future>(test: F) -> F::Output {
+    let mut runtime = Builder::new_multi_thread();
+    let lower = || setpriority_process(None, HOSTILE_NICE).expect("a thread may lower its priority");
+    runtime.enable_all().on_thread_start(lower).build().expect("a runtime starts").block_on(test)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quiet_account_keeps_what_it_has_beside_a_hostile_one_in_a_cluster() {
-    run_short(Deployment::Cluster).await;
+#[test]
+fn a_quiet_account_keeps_what_it_has_beside_a_hostile_one_in_one_process() {
+    run_test(run_short(Deployment::Standalone));
+}
+
+#[test]
+fn a_quiet_account_keeps_what_it_has_beside_a_hostile_one_in_a_cluster() {
+    run_test(run_short(Deployment::Cluster));
 }
 
 fn read_rows(path: &str) -> Vec<Row> {
@@ -193,9 +206,13 @@ fn account_counts() -> Vec<usize> {
 /// All attacks in their full size; `HOLDFAST_HOSTILE_MINUTES` says how long, `…_ONLY` which, `…_ON` on which service,
 /// `…_ACCOUNTS` by how many accounts at once (`1 2` is first by one and then by two), `…_KILL_EVERY` after how many
 /// attacks all nodes are killed. `…_OUT` is the folder for the table, `…_BEFORE` the rows of an earlier build.
-#[tokio::test(flavor = "multi_thread")]
+#[test]
 #[ignore = "takes half an hour; make hostile and make soak run it"]
-async fn every_attack_in_its_full_size() {
+fn every_attack_in_its_full_size() {
+    run_test(run_full());
+}
+
+async fn run_full() {
     let began = Instant::now();
     let number = |name: &str| env_var(name).map(|text| text.parse::<u64>().expect("a number"));
     let minutes = number("HOLDFAST_HOSTILE_MINUTES").unwrap_or(DEFAULT_MINUTES);

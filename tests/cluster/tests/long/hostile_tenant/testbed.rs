@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::attacker::Attacker;
+use super::attacker::{Attacker, is_retryable};
 use super::attacks::{Attack, AttackFn, AttackResult};
 use super::control_load::ControlLoad;
 use super::grpc_client::{CallStats, GrpcClient};
@@ -29,6 +29,8 @@ const BUSY_THRESHOLD: f64 = 2.0 / 3.0;
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(20);
 /// How soon the nodes have to serve again after all were killed at once.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
+/// How soon an account has to be able to delete the namespace of an attack.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Hostile accounts that may attack at once.
 pub(crate) const MAX_HOSTILE_ACCOUNTS: usize = 2;
@@ -290,7 +292,14 @@ async fn run_round(run: AttackFn, enemy: Attacker) -> AttackResult {
     let (grpc, namespace) = (enemy.connect().await?, enemy.namespace.clone());
     grpc.create_namespace(&namespace).await.map_err(|status| format!("no namespace: {status}"))?;
     let done = run(enemy).await;
-    grpc.delete_namespace(&namespace).await.map_err(|status| format!("it can't be deleted: {status}"))?;
+    // The account's own queues may still be full.
+    let deadline = Instant::now() + DELETE_TIMEOUT;
+    while let Err(status) = grpc.delete_namespace(&namespace).await {
+        if !is_retryable(&status) || Instant::now() > deadline {
+            return done.and(Err(format!("it can't be deleted: {status}")));
+        }
+        wait_for(POLL_INTERVAL).await;
+    }
     done
 }
 
