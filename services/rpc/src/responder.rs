@@ -246,10 +246,10 @@ impl CallsInFlight {
             Err(limit) => return self.refuse(&call, limit),
         };
         let is_query = matches!(call.body, Some(Body::Query(_)));
-        let group = self.group(call.account);
+        let group = is_query.then(|| self.group(call.account));
         let calling = self.handler.call(call);
-        self.running.push(match is_query {
-            true => {
+        self.running.push(match group {
+            Some(group) => {
                 let calling = spawn_temporary("call", group.run(answer_query(replies.clone(), calling)));
                 async move {
                     let (answer, _turn) = match calling.await {
@@ -263,7 +263,7 @@ impl CallsInFlight {
                 }
                 .boxed()
             }
-            false => async move {
+            None => async move {
                 replies.send(survive_panic("call", calling).await.unwrap_or_else(|| failed(id))).await;
                 Some(counted)
             }
