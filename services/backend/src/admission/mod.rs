@@ -211,15 +211,14 @@ impl Admission {
                 None => pending().await,
             }
         };
-        let waits = tokio::select! {
+        tokio::select! {
             biased;
             answered = permit.run(&mut work) => {
                 permit.is_done = is_command && answered.is_ok();
                 return answered;
             }
-            () = is_deferred => true,
-        };
-        permit.is_done = waits;
+            () = is_deferred => permit.is_done = true,
+        }
         drop(permit);
         work.await
     }
