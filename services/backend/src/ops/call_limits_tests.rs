@@ -1,6 +1,5 @@
 //! Calls of an account that are counted at a gateway.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_api::*;
@@ -13,7 +12,6 @@ use crate::*;
 
 /// A tenant with a namespace `demo` and these limits.
 pub(super) async fn limited_tenant(world: &TestGateway, limits: LimitsPatch) -> AuthContext {
-    world.node.rules.store(2, Ordering::Relaxed);
     let operator = world.operator().await;
     let account = world.account("small@example.com").await;
     let update = UpdateAccount { limits: Some(limits), ..UpdateAccount::default() };

@@ -49,7 +49,8 @@ impl TestGateway {
         let clock_ms = Arc::new(AtomicU64::new(1_000));
         let shards = Arc::new(Mutex::new(Shards::new(ShardMap::new(config.clone()).unwrap(), clock_ms.clone())));
         let (running, publishing) = (shards.clone(), shards.clone());
-        node.on_call(move |call| running.lock().serve(call));
+        node.rules.store(Rules::HIGHEST.0.into(), Ordering::Relaxed);
+        node.on_call(as_leader(move |call| running.lock().serve(call)));
         node.on_page(move |_, subscribe| publishing.lock().page(subscribe));
         let service = start(&config, &secret, &operator_token);
         Self { service, node, operator_token, secret, config, shards, clock_ms }
@@ -70,7 +71,7 @@ impl TestGateway {
     pub(super) fn delay_lock_answers(&self, by: Duration) {
         let (running, clock_ms) = (self.shards.clone(), self.clock_ms.clone());
         let by_ms = u64::try_from(by.as_millis()).unwrap();
-        self.node.on_call(move |call| {
+        self.on_call(move |call| {
             let mut shards = running.lock();
             let act = shards.serve(call);
             if application_of(call) == Application::Locks {
@@ -91,7 +92,7 @@ impl TestGateway {
     /// Drops the matching queries from now on; all other calls still get replies.
     pub(super) fn drop_queries(&self, drops: impl Fn(&Query) -> bool + Send + Sync + 'static) {
         let running = self.shards.clone();
-        self.node.on_call(move |call| match &call.body {
+        self.on_call(move |call| match &call.body {
             Some(call::Body::Query(bytes)) if codec::decode(bytes).is_ok_and(|query| drops(&query)) => Action::Silent,
             _ => running.lock().serve(call),
         });
@@ -120,7 +121,7 @@ impl TestGateway {
     /// Takes the next command about locks for a copy, and proposes none after it.
     pub(super) fn ignore_next_lock_command(&self) {
         let (running, is_next) = (self.shards.clone(), AtomicBool::new(true));
-        self.node.on_call(move |call| match call.body {
+        self.on_call(move |call| match call.body {
             Some(call::Body::Command(_)) if application_of(call) == Application::Locks => {
                 if is_next.swap(false, Ordering::SeqCst) {
                     let ignored = Reply { outcome: Ok(Response::Ignored), clock_ms: 0, awaits: None };
@@ -139,7 +140,7 @@ impl TestGateway {
             Ok(Command::Locks(command)) => is_it(&command),
             _ => false,
         };
-        self.node.on_call(move |call| match &call.body {
+        self.on_call(move |call| match &call.body {
             Some(call::Body::Command(bytes)) if matches(bytes) && is_next.swap(false, Ordering::SeqCst) => {
                 let ignored = Reply { outcome: Ok(Response::Ignored), clock_ms: 0, awaits: None };
                 Action::Answer(answer::Outcome::Reply(codec::encode(&ignored).into()))
@@ -152,7 +153,7 @@ impl TestGateway {
     /// is complete.
     pub(super) fn serve_as_table(&self, is_complete: &Arc<AtomicBool>) {
         let (running, is_complete) = (self.shards.clone(), Arc::clone(is_complete));
-        self.node.on_call(move |call| {
+        self.on_call(move |call| {
             let mut shards = running.lock();
             match &call.body {
                 Some(call::Body::Command(bytes)) if application_of(call) == Application::Locks => {
@@ -175,7 +176,7 @@ impl TestGateway {
         let (running, begins, answers) = (self.shards.clone(), Arc::clone(begins), Arc::clone(answers));
         let (subscriptions, (queries, asked)) = (Arc::<AtomicU64>::default(), watch::channel(0));
         let counted = Arc::clone(&subscriptions);
-        self.node.on_call(move |call| {
+        self.on_call(move |call| {
             let mut shards = running.lock();
             let is_session = |subscribe: Subscribe| matches!(subscribe.topic, Topic::Session { .. });
             match &call.body {
@@ -218,7 +219,7 @@ impl TestGateway {
         let (running, is_next) = (self.shards.clone(), Arc::clone(is_next));
         let reports = Arc::<Mutex<Vec<TableReport>>>::default();
         let taken = Arc::clone(&reports);
-        self.node.on_call(move |call| {
+        self.on_call(move |call| {
             let mut shards = running.lock();
             let Some(call::Body::Command(bytes)) = &call.body else { return shards.serve(call) };
             let Ok(Command::Locks(command)) = codec::decode(bytes) else { return shards.serve(call) };
@@ -257,7 +258,7 @@ impl TestGateway {
     pub(super) fn ask_for_reports_again(&self, asks: &Arc<AtomicBool>) -> watch::Receiver<Vec<Instant>> {
         let (running, asks) = (self.shards.clone(), Arc::clone(asks));
         let (taken, reports) = watch::channel(Vec::new());
-        self.node.on_call(move |call| {
+        self.on_call(move |call| {
             let mut shards = running.lock();
             let outcome = match &call.body {
                 Some(call::Body::Command(bytes)) if application_of(call) == Application::Locks => {
@@ -288,10 +289,14 @@ impl TestGateway {
         reports
     }
 
+    fn on_call(&self, script: impl Fn(&Call) -> Action + Send + Sync + 'static) {
+        self.node.on_call(as_leader(script));
+    }
+
     fn count_calls(&self, counts: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
         let counting = count.clone();
-        self.node.on_call(move |call| {
+        self.on_call(move |call| {
             if counts(call) {
                 counting.fetch_add(1, Ordering::SeqCst);
             }
@@ -332,6 +337,14 @@ pub(super) fn context() -> CallContext {
     CallContext::new("test")
 }
 
+/// A leader applies no command of another term. Routers send such ones to hear by which rules it goes.
+fn as_leader(script: impl Fn(&Call) -> Action) -> impl Fn(&Call) -> Action {
+    move |call| match call.body {
+        Some(call::Body::Command(_)) if call.term != TERM => not_leader(call.replica, TERM),
+        _ => script(call),
+    }
+}
+
 struct Shards {
     map: ShardMap,
     states: HashMap<String, ShardState>,
@@ -353,7 +366,6 @@ impl Shards {
     fn serve(&mut self, call: &Call) -> Action {
         let shard = self.map.shard_for(application_of(call), call.key).id.clone();
         let reply = match call.body.as_ref().unwrap() {
-            call::Body::Command(_) if call.term != TERM => return not_leader(call.replica, TERM),
             call::Body::Command(bytes) => {
                 let reply = self.apply(&shard, &codec::decode::<Command>(bytes).unwrap());
                 self.deliver_all();
