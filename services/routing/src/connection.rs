@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
 use holdfast_proto::internal::{Answer, Call, CallFrame, call};
 use holdfast_rpc::{Calls, ClientConnection, ConnectError, Event, InFlight, Link, Waiter};
+use holdfast_supervise::yield_to_ready;
 use holdfast_types::limit::{self, Reached};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use crate::channel::{CallReply, ObservedRules, ReplySink, SendState};
@@ -254,7 +254,7 @@ impl Link<Calls> for ChannelState {
                 () = self.wait_filled(), if connection.is_flushed() => {
                     // Ready tasks may be about to call as well, and a frame costs much the same with one call as with
                     // many.
-                    yield_now().await;
+                    yield_to_ready().await;
                     connection.send(self.take_frame())
                 }
                 event = connection.next(true) => event.map(|event| match event {

@@ -9,9 +9,8 @@ use futures::{FutureExt, StreamExt};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
-use holdfast_supervise::{SharedGroup, spawn_temporary, survive_panic};
+use holdfast_supervise::{SharedGroup, spawn_temporary, survive_panic, yield_to_ready};
 use parking_lot::Mutex;
-use tokio::task::yield_now;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::acceptor::{CallerId, Server};
@@ -81,7 +80,7 @@ impl Server<Calls> for Responder {
                 () = replies.wait_filled(), if is_flushed => {
                     // Ready tasks may be about to reply as well, and a frame costs much the same with one reply as with
                     // many.
-                    yield_now().await;
+                    yield_to_ready().await;
                     // However many replies wait, each frame lets one frame of calls in.
                     let received = connection.next(may_read).now_or_never().transpose();
                     received.and_then(|event| {

@@ -3,7 +3,7 @@
 //! A runtime polls tasks in the order in which they became ready: hundreds of connections of one account, ready at once,
 //! would all be ahead of a call of another account, and once more at each of its steps. Few tasks of a group are in the
 //! queue of the runtime at a time. The others wait for their turn here, first in, first out. No processor is idle for
-//! that: a group has as many turns as the runtime has threads.
+//! that: a group has several turns for each thread of the runtime, and is given new ones before it has used all.
 //!
 //! A task has a turn from the time at which it is woken to the end of its poll.
 
@@ -11,10 +11,37 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+/// Turns of a group for each thread of the runtime. With one, the threads would sleep between the polls of a group. A
+/// task of another group waits for so many polls of each thread.
+const TURNS_PER_THREAD: usize = 4;
+
+/// Limits of [`yield_to_ready`]. The time stands still in a simulation, where the waiting tasks may be those of another
+/// host.
+const MAX_YIELD_TIME: Duration = Duration::from_millis(3);
+const MAX_YIELDS: u32 = 64;
+
+/// Tasks of all groups that wait for a turn.
+static WAITING_TASKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets all tasks run that are ready, for 3 ms at most. Those that wait for a turn of their group are ready as well.
+pub async fn yield_to_ready() {
+    let began = Instant::now();
+    for _ in 0..MAX_YIELDS {
+        yield_now().await;
+        if WAITING_TASKS.load(Ordering::Relaxed) == 0 || began.elapsed() >= MAX_YIELD_TIME {
+            return;
+        }
+    }
+}
 
 /// The tasks of one account.
 #[derive(Debug)]
@@ -58,8 +85,6 @@ enum Phase {
     Ready,
     /// It has a turn, and will be polled.
     Granted,
-    /// The same, but it was woken by the task before it: the runtime would poll it next, ahead of all others.
-    HandedOver,
     Polling,
     /// It was woken in its poll.
     PollingAndWoken,
@@ -68,7 +93,8 @@ enum Phase {
 
 impl Default for SchedulingGroup {
     fn default() -> Self {
-        Self::new(Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers()))
+        let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());
+        Self::new(TURNS_PER_THREAD * threads)
     }
 }
 
@@ -82,29 +108,43 @@ impl SchedulingGroup {
     fn request(self: &Arc<Self>, task: &Arc<ScheduledTask>) {
         {
             let mut state = self.state.lock();
-            if state.granted >= self.limit {
+            if state.granted >= self.limit || !state.ready.is_empty() {
+                WAITING_TASKS.fetch_add(1, Ordering::Relaxed);
                 return state.ready.push_back(Arc::clone(task));
             }
             state.granted += 1;
         }
-        if !task.grant(self, Phase::Granted) {
+        if !task.grant(self) {
             self.finish();
         }
     }
 
-    /// Ends a turn: the next task has it, or nobody.
+    /// Ends a turn. Half of the turns are given anew at a time: the runtime polls a task next that the one before it has
+    /// woken, ahead of all others, and of several it does so with the last.
     fn finish(self: &Arc<Self>) {
-        loop {
-            let next = {
-                let mut state = self.state.lock();
-                let next = state.ready.pop_front();
-                state.granted -= usize::from(next.is_none());
-                next
-            };
-            if next.is_none_or(|next| next.grant(self, Phase::HandedOver)) {
+        {
+            let mut state = self.state.lock();
+            state.granted -= 1;
+            if 2 * state.granted > self.limit {
                 return;
             }
         }
+        while let Some(next) = self.take_ready() {
+            if !next.grant(self) {
+                self.state.lock().granted -= 1;
+            }
+        }
+    }
+
+    /// Takes the next task that may wait for a turn, and a turn for it.
+    fn take_ready(&self) -> Option<Arc<ScheduledTask>> {
+        let mut state = self.state.lock();
+        let next = if state.granted < self.limit { state.ready.pop_front() } else { None };
+        if next.is_some() {
+            state.granted += 1;
+            WAITING_TASKS.fetch_sub(1, Ordering::Relaxed);
+        }
+        next
     }
 }
 
@@ -134,30 +174,24 @@ impl SharedGroup {
 
 impl ScheduledTask {
     /// Takes a turn and wakes the task. Returns false if it does not wait for one.
-    fn grant(&self, group: &Arc<SchedulingGroup>, phase: Phase) -> bool {
+    fn grant(&self, group: &Arc<SchedulingGroup>) -> bool {
         let mut state = self.state.lock();
         if state.phase != Phase::Ready {
             return false;
         }
-        (state.phase, state.granted_by) = (phase, Some(Arc::clone(group)));
+        (state.phase, state.granted_by) = (Phase::Granted, Some(Arc::clone(group)));
         let waker = state.waker.clone();
         drop(state);
         waker.inspect(Waker::wake_by_ref);
         true
     }
 
-    /// Returns false if the task has to go to the end of the runtime's queue first.
-    fn begin_poll(&self, waker: &Waker) -> bool {
+    fn begin_poll(&self, waker: &Waker) {
         let mut state = self.state.lock();
-        if state.phase == Phase::HandedOver {
-            state.phase = Phase::Granted;
-            return false;
-        }
         state.phase = Phase::Polling;
         if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             state.waker = Some(waker.clone());
         }
-        true
     }
 
     /// Ends the turn, and asks for the next one if the task was woken meanwhile.
@@ -191,7 +225,7 @@ impl Wake for ScheduledTask {
         match state.phase {
             Phase::Idle => state.phase = Phase::Ready,
             Phase::Polling => return state.phase = Phase::PollingAndWoken,
-            Phase::Ready | Phase::Granted | Phase::HandedOver | Phase::PollingAndWoken | Phase::Done => return,
+            Phase::Ready | Phase::Granted | Phase::PollingAndWoken | Phase::Done => return,
         }
         drop(state);
         self.group.group().request(self);
@@ -211,10 +245,7 @@ impl<F: Future> Future for InGroup<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let Self { work, task, waker } = &mut *self;
-        if !task.begin_poll(context.waker()) {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+        task.begin_poll(context.waker());
         let polled = work.as_mut().poll(&mut Context::from_waker(waker));
         task.end_poll(polled.is_ready());
         polled
@@ -231,9 +262,6 @@ impl<F> Drop for InGroup<F> {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, poll_fn};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tokio::task::yield_now;
 
     use super::*;
 
@@ -303,6 +331,21 @@ mod tests {
         let group = shared.group();
         let state = group.state.lock();
         assert_eq!((done.load(Ordering::Relaxed), state.granted, state.ready.len()), (6, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_yields_to_ready_tasks_yields_to_those_that_wait_for_a_turn() {
+        let (shared, done) = (group_of(2), Arc::<AtomicUsize>::default());
+        for _ in 0..60 {
+            tokio::spawn(shared.run(steps(1, Arc::clone(&done))));
+        }
+        yield_to_ready().await;
+        assert_eq!(done.load(Ordering::Relaxed), 60);
+        // Tasks that are ready for ever keep nobody from going on.
+        let endless = [(); 3].map(|()| tokio::spawn(shared.run(steps(usize::MAX, Arc::clone(&done)))));
+        yield_to_ready().await;
+        assert!(done.load(Ordering::Relaxed) > 60);
+        endless.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     #[tokio::test]
