@@ -13,12 +13,12 @@ use tokio::sync::{Notify, oneshot};
 const LIMITS: QueueLimits = QueueLimits { total: 64 << 20, lane: 16 << 20 };
 /// Minimum bytes that a cancel counts for.
 const MIN_CANCEL_BYTES: usize = 256;
-/// Cancels in one command.
-const MAX_BATCH_CANCELS: usize = 512;
+/// Cancels in one command. Everybody of the group waits while it is applied: for 1 or 2 ms.
+const MAX_BATCH_CANCELS: usize = 128;
 /// Bytes of one command, once it has one cancel: half of what the leader's own commands may have in an entry.
 const MAX_BATCH_BYTES: usize = 256 << 10;
 /// Expected units of one command, once it has one cancel.
-const MAX_BATCH_UNITS: u64 = 4_096;
+const MAX_BATCH_UNITS: u64 = 1_024;
 
 /// The queue of a shard. Any number of tasks push; one task of the leader takes batches.
 pub(crate) struct CancelQueue {

@@ -87,27 +87,26 @@ pub(crate) type Turn = OwnedSemaphorePermit;
 /// Wakes callers, after the lock of the state is released. Very many are woken in turns with other tasks: waking ten
 /// thousand at once would keep the thread that applies commands for tens of milliseconds.
 pub(crate) fn release(mut released: Vec<Released>) {
-    let now = first_of(&released, MAX_RELEASED_AT_ONCE);
-    if now == released.len() || Handle::try_current().is_err() {
-        return;
-    }
-    let mut later = released.split_off(now);
-    spawn_temporary("released callers", async move {
-        while !later.is_empty() {
-            yield_now().await;
-            later.drain(..first_of(&later, WAKE_SIZE)).for_each(drop);
-        }
-    });
-}
-
-/// Returns how many of them have no more callers than that together; at least one.
-fn first_of(released: &[Released], max: usize) -> usize {
     let mut callers = 0;
     let fits = |one: &&Released| {
         callers += one.callers;
-        callers <= max
+        callers <= MAX_RELEASED_AT_ONCE
     };
-    released.iter().take_while(fits).count().max(1).min(released.len())
+    let now = released.iter().take_while(fits).count();
+    if now == released.len() || Handle::try_current().is_err() {
+        return;
+    }
+    let later = released.split_off(now);
+    spawn_temporary("released callers", async move {
+        let mut woken = WAKE_SIZE;
+        for one in later {
+            if woken + one.callers > WAKE_SIZE {
+                yield_now().await;
+                woken = 0;
+            }
+            woken += one.callers;
+        }
+    });
 }
 
 impl OfThing {
