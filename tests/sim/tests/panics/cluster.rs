@@ -17,6 +17,7 @@ use holdfast_proto::internal::{ReplicaStatus, StatusAnswer};
 use holdfast_replication::EntryHeader;
 use holdfast_routing::{AdminClient, RetryPolicy, RouteError, Router, RoutingOptions, TcpDialer};
 use holdfast_storage::{MemoryDisk, NodeStore};
+use holdfast_testkit::free_address;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -92,12 +93,7 @@ pub(crate) struct TestCluster {
 impl TestCluster {
     /// Starts all, and waits until they serve.
     pub(crate) async fn start() -> Self {
-        let mut addresses = Vec::new();
-        for number in 1..=3 {
-            // Free again at once, and taken by nobody else so soon.
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-            addresses.push((format!("nd_{number}"), listener.local_addr().expect("it has an address").to_string()));
-        }
+        let addresses = (1..=3).map(|number| (format!("nd_{number}"), free_address().to_string())).collect();
         let config = ClusterConfig::generate(addresses, SHARDS, 3).expect("it is a config");
         let config = ClusterConfig { rules: Some(Rules::HIGHEST.0), ..config };
         let secret = ClusterSecret::generate().expect("there are random numbers");
