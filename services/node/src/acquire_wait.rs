@@ -32,6 +32,13 @@ pub(crate) struct AcquireWait<'a> {
     pub(crate) deadline: Instant,
 }
 
+/// What became of the acquire at first.
+enum Proposed {
+    Done(Option<(Outcome, u64)>),
+    /// It waits in the queue.
+    Waits(Box<WaitingCall>, Box<Enqueued>),
+}
+
 /// Why the wait ended.
 enum WaitEnd {
     Resolved(Bytes),
@@ -42,20 +49,38 @@ enum WaitEnd {
     Disconnected,
 }
 
+impl Proposed {
+    fn done(outcome: Outcome, attempt: u64) -> Self {
+        Self::Done(Some((outcome, attempt)))
+    }
+}
+
 impl AcquireWait<'_> {
     /// Returns the outcome and the attempt number, or `None` if the caller has disconnected.
-    pub(crate) async fn acquire(&self, acquire: WaitingCall) -> Option<(Outcome, u64)> {
+    pub(crate) async fn acquire(&self, acquire: Box<WaitingCall>) -> Option<(Outcome, u64)> {
+        // Boxed, so that a request that waits for minutes has no room for what comes before.
+        match Box::pin(self.propose(acquire)).await {
+            Proposed::Done(outcome) => outcome,
+            Proposed::Waits(acquire, enqueued) => {
+                let attempt = acquire.attempt();
+                self.wait(&acquire, &enqueued).await.map(|outcome| (outcome, attempt))
+            }
+        }
+    }
+
+    async fn propose(&self, acquire: Box<WaitingCall>) -> Proposed {
         let machine = &self.shard.machine;
         let command = acquire.into_command();
         if let Err(refusal) = machine.check_capacity(self.term, &command) {
-            return Some((Outcome::Reply(admission::encode_reply(machine, Err(refusal))), 0));
+            return Proposed::done(Outcome::Reply(admission::encode_reply(machine, Err(refusal))), 0);
         }
-        let acquire = WaitingCall::of_command(command)?;
+        let Some(acquire) = WaitingCall::of_command(command) else { return Proposed::Done(None) };
         let begun = machine.with_leader_state(self.term, |core, table| table.begin_attempt(core, acquire));
         let (acquire, command) = match begun {
-            None => return Some((not_leader(self.shard), 0)),
+            None => return Proposed::done(not_leader(self.shard), 0),
             Some(None) => {
-                return Some((Outcome::NotProposed("this leader has no more numbers for attempts".into()), 0));
+                let reason = "this leader has no more numbers for attempts";
+                return Proposed::done(Outcome::NotProposed(reason.into()), 0);
             }
             Some(Some(begun)) => begun,
         };
@@ -63,23 +88,22 @@ impl AcquireWait<'_> {
         let bytes = Bytes::from(codec::encode(&Command::Locks(command)));
         let reply = match self.shard.propose(self.term, bytes, self.deadline).await {
             Ok(reply) => reply,
-            Err(error) => return Some((rejection(error), 0)),
+            Err(error) => return Proposed::done(rejection(error), 0),
         };
         let outcome = match codec::decode::<Reply>(&reply) {
             Ok(decoded) => outcome_of(&decoded).cloned(),
-            Err(error) => return Some((Outcome::Unknown(format!("the reply can't be read: {error}")), 0)),
+            Err(error) => return Proposed::done(Outcome::Unknown(format!("the reply can't be read: {error}")), 0),
         };
-        let enqueued = match outcome {
-            Some(AcquireOutcome::Enqueued(enqueued)) => enqueued,
+        match outcome {
+            Some(AcquireOutcome::Enqueued(enqueued)) => Proposed::Waits(Box::new(acquire), enqueued),
             outcome => {
                 let is_granted = matches!(outcome, Some(AcquireOutcome::Granted { .. }));
                 if self.caller.control.cancelled.is_cancelled() && is_granted {
                     self.cancel_grant(&acquire, attempt).await;
                 }
-                return Some((Outcome::Reply(reply), attempt));
+                Proposed::done(Outcome::Reply(reply), attempt)
             }
-        };
-        self.wait(&acquire, &enqueued).await.map(|outcome| (outcome, attempt))
+        }
     }
 
     async fn wait(&self, acquire: &WaitingCall, enqueued: &Enqueued) -> Option<Outcome> {

@@ -74,7 +74,7 @@ async fn handle_on(
     if let (Some(Body::Subscribe(bytes)), Some(caller)) = (&call.body, caller) {
         let configs = node.map(|node| node.map.subscribe());
         let subscription = Subscription { shard, configs, caller };
-        let outcome = subscription.run(bytes).instrument(span).await;
+        let outcome = Box::pin(subscription.run(bytes)).instrument(span).await;
         return Some(Answer { id: call.id, outcome: Some(outcome), ..Answer::default() });
     }
     drop(node);
@@ -128,7 +128,10 @@ async fn handle_call(
             Outcome::NotProposed(format!("replica {}, or the shard of key {:08x}, is not here", call.replica, call.key))
         }
         (Some(_), None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
-        (Some((_, shard)), Some(Body::Command(bytes)), None) => handle_command(shard, call.term, bytes, deadline).await,
+        (Some((_, shard)), Some(Body::Command(bytes)), None) => {
+            // Boxed: a call that waits for minutes has this future, without room for what others do.
+            Box::pin(handle_command(shard, call.term, bytes, deadline)).await
+        }
         (Some((_, shard)), Some(Body::Command(bytes)), Some(caller)) => {
             let waiting = AcquireWait { shard, term: call.term, caller, poll_deadline: until, deadline };
             let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
@@ -149,13 +152,13 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
     let call = match soft_calls::may_be_for_table(&bytes) {
         true => None,
         false => match codec::decode(&bytes) {
-            Ok(Command::Locks(command)) => WaitingCall::of_command(command),
+            Ok(Command::Locks(command)) => WaitingCall::of_command(command).map(Box::new),
             _ => None,
         },
     };
     match call {
         Some(call) => waiting.acquire(call).await,
-        None => Some((handle_command(waiting.shard, waiting.term, bytes, waiting.deadline).await, 0)),
+        None => Some((Box::pin(handle_command(waiting.shard, waiting.term, bytes, waiting.deadline)).await, 0)),
     }
 }
 
@@ -271,7 +274,9 @@ async fn handle_query(
 ) -> Option<Outcome> {
     Some(match (codec::decode(bytes), held) {
         (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
-        (Ok(Query::KeepAlives { sessions }), _) => keep_alives::record(replica, shard.reads, &sessions, deadline).await,
+        (Ok(Query::KeepAlives { sessions }), _) => {
+            Box::pin(keep_alives::record(replica, shard.reads, &sessions, deadline)).await
+        }
         (Ok(Query::Latch(LatchQuery::Wait { latch, wait_ms })), Some(held)) => {
             return held.wait(Question::of_latch(latch), wait_ms).await;
         }
@@ -280,8 +285,11 @@ async fn handle_query(
             return held.wait(Question::of_barrier(wait), wait_ms).await;
         }
         (Ok(query), _) => {
-            soft_calls::wait_to_answer(shard, &query, deadline).await;
-            query::execute(shard, &query, deadline).await
+            Box::pin(async {
+                soft_calls::wait_to_answer(shard, &query, deadline).await;
+                query::execute(shard, &query, deadline).await
+            })
+            .await
         }
     })
 }

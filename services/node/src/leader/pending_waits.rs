@@ -1,6 +1,6 @@
 //! Waiting requests and the callers attached to them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,11 +21,12 @@ const MAX_ORPHANS_TAKEN: usize = 256;
 /// Waiting requests whose callers may disconnect, each with its attached callers.
 #[derive(Default)]
 pub(crate) struct PendingWaits {
-    pending: HashMap<WaitId, PendingWait>,
+    /// Ordered and boxed: a hash table would be built anew in one step, of many megabytes, and keep its size.
+    pending: BTreeMap<WaitId, Box<PendingWait>>,
     /// Expiry times of the requests without an attached caller.
     expiries: BTreeSet<(Instant, WaitId)>,
     /// Where requests are that calls may know by an earlier wait: those that awaited a condition.
-    moved: HashMap<WaitId, WaitId>,
+    moved: BTreeMap<WaitId, WaitId>,
     /// Until when callers of the earlier leader may return.
     adopted_until: Option<Instant>,
     /// The wait reaper's next wakeup; `None` while there is nothing to expire.
@@ -57,7 +58,7 @@ impl PendingWaits {
     pub(crate) fn enqueued(&mut self, namespace: &NamespaceRef, wait: WaitId, attempt: u64, highest: u64) {
         let wait = self.current(wait);
         let now = Instant::now();
-        let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(namespace.clone(), now));
+        let slot = self.pending.entry(wait).or_insert_with(|| Box::new(PendingWait::new(namespace.clone(), now)));
         slot.highest = slot.highest.max(highest);
         slot.expect_caller(attempt);
         self.schedule_expiry(wait);
@@ -84,7 +85,7 @@ impl PendingWaits {
     /// when the leadership begins if that is later.
     pub(crate) fn adopt(&mut self, adopted: AdoptedWait, now: Instant) {
         let AdoptedWait { namespace, wait, attempts, cancel } = adopted;
-        let mut slot = PendingWait::new(namespace, now);
+        let mut slot = Box::new(PendingWait::new(namespace, now));
         slot.cancel = cancel.map(Box::new);
         slot.highest = attempts.last().copied().unwrap_or(0);
         attempts.iter().for_each(|attempt| slot.adopt(*attempt, now + RECONNECT_GRACE));
@@ -194,7 +195,10 @@ impl PendingWaits {
     /// it soon.
     pub(crate) fn grant_undelivered(&mut self, wait: WaitId, attempt: u64, reply: Bytes, give_back: Rollback) {
         let (wait, now) = (self.current(wait), Instant::now());
-        let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(give_back.namespace().clone(), now));
+        let slot = self
+            .pending
+            .entry(wait)
+            .or_insert_with(|| Box::new(PendingWait::new(give_back.namespace().clone(), now)));
         slot.detach(attempt, now + RECONNECT_GRACE);
         slot.resolution.get_or_insert(Resolution { reply, rollback: Some(give_back) });
         self.schedule_expiry(wait);
@@ -231,7 +235,7 @@ impl PendingWaits {
                 None => pending.cancel.as_deref().cloned().map(Rollback::Await),
             };
             if !attempts.is_empty() {
-                let (namespace, pending) = (pending.namespace.clone(), Box::new(pending));
+                let namespace = pending.namespace.clone();
                 orphaned.push(Orphaned { namespace, wait, attempts, rollback, pending });
             }
         }
@@ -252,7 +256,7 @@ impl PendingWaits {
             Some(newer) => attempts.into_iter().for_each(|attempt| newer.abandon(attempt)),
             None => {
                 attempts.into_iter().for_each(|attempt| pending.abandon(attempt));
-                self.pending.insert(wait, *pending);
+                self.pending.insert(wait, pending);
             }
         }
         self.schedule_expiry(wait);
