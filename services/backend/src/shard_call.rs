@@ -325,7 +325,7 @@ impl Service {
             answered
         });
         if is_heavy {
-            self.run_heavy(request, context, asked).await
+            Box::pin(self.run_heavy(request, context, asked)).await
         } else if waits {
             self.run_until_deadline(context.deadline, asked).await
         } else {
@@ -399,9 +399,11 @@ impl Service {
         context: &CallContext,
     ) -> ApiResult<RoutedReply> {
         let router = &self.inner.router;
+        // What has its answer soon is boxed: a call that waits for minutes has no room for it.
         let routed = match ask {
             ShardRequest::Command(command, repeat) => {
-                router.command(application, key, &command, repeat, context.deadline).await.map_err(route_error)?
+                let routed = Box::pin(router.command(application, key, &command, repeat, context.deadline)).await;
+                routed.map_err(route_error)?
             }
             ShardRequest::Wait(acquire, poll, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
@@ -420,12 +422,13 @@ impl Service {
             }
             ShardRequest::HeldQuery(query, until, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
-                let reply = router.held_query(application, key, &query, until, deadline, deferred).await;
+                let held = Box::pin(router.held_query(application, key, &query, until, deadline, deferred));
+                let reply = held.await;
                 RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false, term: 0 }
             }
             ShardRequest::Query(query) => {
-                let reply = router.query(application, key, &query, context.deadline).await.map_err(route_error)?;
-                RoutedReply { reply, maybe_done_before: false, term: 0 }
+                let reply = Box::pin(router.query(application, key, &query, context.deadline)).await;
+                RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false, term: 0 }
             }
         };
         if application == Application::Locks {

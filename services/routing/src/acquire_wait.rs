@@ -86,11 +86,13 @@ impl Wait {
         Self { key, account, command: Bytes::from(codec::encode(&command)), min_rules, poll, deadline, deferred }
     }
 
-    /// Waits for the outcome. Goes on if the caller leaves, until nothing is owed.
-    pub(super) async fn run(self, router: Router) -> Result<Reply, RouteError> {
+    /// Waits for the outcome. Goes on if the caller leaves, until nothing is owed. Not an `async fn`, which would have
+    /// room for the wait beside its box.
+    pub(super) fn run(self, router: Router) -> impl Future<Output = Result<Reply, RouteError>> + use<> {
         let gone = CancellationToken::new();
         let waiting = survive_panic("acquire", self.outcome(router, gone.clone())).boxed();
-        match (WaitingCaller { waiting: Some(waiting), gone }).await {
+        let waiting = WaitingCaller { waiting: Some(waiting), gone };
+        waiting.map(|outcome| match outcome {
             Some(mut owed) => {
                 // From here on the caller owns the grant.
                 owed.rollback = None;
@@ -100,7 +102,7 @@ impl Wait {
                 shard: "of the lock".to_owned(),
                 reason: "this process failed to handle the call".to_owned(),
             }),
-        }
+        })
     }
 
     async fn outcome(self, router: Router, gone: CancellationToken) -> UndeliveredGrant {

@@ -171,10 +171,10 @@ impl Router {
         repeat: RetryPolicy,
         deadline: Instant,
     ) -> Result<RoutedReply, RouteError> {
-        let course = RoutedCall::new(self, to, CallBody::Command(command), repeat, deadline);
-        let mut course = course.with_min_rules(needs);
-        let reply = course.reply().await?;
-        Ok(RoutedReply { reply, maybe_done_before: course.maybe_done_before(), term: course.called_in })
+        let call = RoutedCall::new(self, to, CallBody::Command(command), repeat, deadline);
+        let mut call = call.with_min_rules(needs);
+        let reply = call.reply().await?;
+        Ok(RoutedReply { reply, maybe_done_before: call.maybe_done_before(), term: call.called_in })
     }
 
     /// Sends a query to the shard that owns the key.
@@ -233,12 +233,12 @@ impl Router {
         body: CallBody,
         deadline: Instant,
     ) -> Result<Result<(Update, PendingCall), CommandError>, RouteError> {
-        let mut course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline);
-        match course.run().await? {
+        let mut call = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline);
+        match call.run().await? {
             CallOutcome::Subscribed(update, attempt) => Ok(Ok((update, attempt))),
-            CallOutcome::Reply(bytes, _) => match course.decode_reply(&bytes)?.outcome {
+            CallOutcome::Reply(bytes, _) => match call.decode_reply(&bytes)?.outcome {
                 Err(rejected) => Ok(Err(rejected)),
-                Ok(_) => Err(course.unexpected_reply()),
+                Ok(_) => Err(call.unexpected_reply()),
             },
         }
     }
@@ -252,51 +252,51 @@ impl Router {
     /// # Errors
     /// [`RouteError::Unavailable`] when nothing was done; [`RouteError::OutcomeUnknown`] when it may have been: the
     /// shard then cancels the request unless a caller repeats it soon.
-    pub async fn acquire(
+    pub fn acquire(
         &self,
         key: u32,
         (acquire, at_least_ms): (Acquire, u64),
         poll: Option<Duration>,
         deadline: Instant,
         deferred: CancellationToken,
-    ) -> Result<Reply, RouteError> {
+    ) -> impl Future<Output = Result<Reply, RouteError>> + use<> {
         let account = acquire.namespace.account;
         let command = LocksCommand::acquire(acquire, Vec::new(), at_least_ms);
-        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
+        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone())
     }
 
     /// As [`Router::acquire`], for permits of a semaphore or members of a pool.
     ///
     /// # Errors
     /// As [`Router::acquire`].
-    pub async fn acquire_permits(
+    pub fn acquire_permits(
         &self,
         key: u32,
         acquire: AcquirePermits,
         poll: Option<Duration>,
         deadline: Instant,
         deferred: CancellationToken,
-    ) -> Result<Reply, RouteError> {
+    ) -> impl Future<Output = Result<Reply, RouteError>> + use<> {
         let account = acquire.namespace.account;
         let command = LocksCommand::Permit(PermitCommand::Acquire(acquire));
-        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
+        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone())
     }
 
     /// As [`Router::acquire`], for an owner that gives a lock up to await a condition of it.
     ///
     /// # Errors
     /// As [`Router::acquire`].
-    pub async fn await_condition(
+    pub fn await_condition(
         &self,
         key: u32,
         awaits: AwaitCondition,
         poll: Option<Duration>,
         deadline: Instant,
         deferred: CancellationToken,
-    ) -> Result<Reply, RouteError> {
+    ) -> impl Future<Output = Result<Reply, RouteError>> + use<> {
         let account = awaits.namespace.account;
         let command = LocksCommand::Condition(ConditionCommand::Await(awaits));
-        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone()).await
+        acquire_wait::Wait::new(key, account, command, poll, deadline, deferred).run(self.clone())
     }
 
     /// Returns the address (`host:port`) of the gateway in the node that leads the shard that owns the key. `None` if
@@ -322,12 +322,12 @@ impl Router {
     ) -> Result<(Reply, u64), RouteError> {
         let to = self.destination(Application::Locks, wait.key, Some(wait.account)).with_kind(CallKind::Deferrable);
         let body = CallBody::Acquire(wait.command.clone(), hold);
-        let course = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, wait.deadline);
-        let course = course.with_min_rules(wait.min_rules).with_cancellation(gone);
-        let mut course = course.telling_when_deferred(wait.deferred.clone());
-        match course.run().await? {
-            CallOutcome::Reply(bytes, attempt) => Ok((course.decode_reply(&bytes)?, attempt)),
-            CallOutcome::Subscribed(..) => Err(course.unexpected_reply()),
+        let call = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, wait.deadline);
+        let call = call.with_min_rules(wait.min_rules).with_cancellation(gone);
+        let mut call = call.telling_when_deferred(wait.deferred.clone());
+        match call.run().await? {
+            CallOutcome::Reply(bytes, attempt) => Ok((call.decode_reply(&bytes)?, attempt)),
+            CallOutcome::Subscribed(..) => Err(call.unexpected_reply()),
         }
     }
 
