@@ -399,7 +399,7 @@ impl Service {
         context: &CallContext,
     ) -> ApiResult<RoutedReply> {
         let router = &self.inner.router;
-        // What has its answer soon is boxed: a call that waits for minutes has no room for it.
+        // Boxed each, so that none has room for the others.
         let routed = match ask {
             ShardRequest::Command(command, repeat) => {
                 let routed = Box::pin(router.command(application, key, &command, repeat, context.deadline)).await;

@@ -32,7 +32,7 @@ pub(crate) struct AcquireWait<'a> {
     pub(crate) deadline: Instant,
 }
 
-/// What became of the acquire at first.
+/// The result of proposing an acquire.
 enum Proposed {
     Done(Option<(Outcome, u64)>),
     /// It waits in the queue.

@@ -129,7 +129,7 @@ async fn handle_call(
         }
         (Some(_), None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
         (Some((_, shard)), Some(Body::Command(bytes)), None) => {
-            // Boxed: a call that waits for minutes has this future, without room for what others do.
+            // Boxed, so that a call that waits for minutes does not reserve memory for it.
             Box::pin(handle_command(shard, call.term, bytes, deadline)).await
         }
         (Some((_, shard)), Some(Body::Command(bytes)), Some(caller)) => {

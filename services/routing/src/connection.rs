@@ -1,13 +1,15 @@
 //! The calls to one node that are queued or in flight, and the connection that carries them.
 
 use std::future::ready;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::FutureExt;
 use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
-use holdfast_proto::internal::{Answer, Call, CallFrame, call};
+use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame, call};
 use holdfast_rpc::{Calls, ClientConnection, ConnectError, Event, InFlight, Link, Waiter};
-use holdfast_supervise::yield_to_ready;
+use holdfast_supervise::YieldToReady;
 use holdfast_types::limit::{self, Reached};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -211,6 +213,28 @@ impl ChannelState {
         Some(call)
     }
 
+    /// Sends the next frame once ready tasks have run: they may be about to call as well, and a frame costs much the same
+    /// with one call as with many. Meanwhile it goes on reading.
+    async fn send_frame(&self, connection: &mut ClientConnection<Calls>) -> io::Result<()> {
+        let mut ready = YieldToReady::default();
+        while ready.again().await {
+            if let Some(event) = connection.next(true).now_or_never() {
+                self.on_event(event?);
+            }
+            if self.queue.lock().calls.len() >= MAX_FRAME_CALLS {
+                break;
+            }
+        }
+        connection.send(self.take_frame())
+    }
+
+    fn on_event(&self, event: Event<AnswerFrame>) {
+        match event {
+            Event::Received(frame) => frame.answers.into_iter().for_each(|answer| self.dispatch(answer)),
+            Event::Flushed => {}
+        }
+    }
+
     /// Dispatches a reply. If its call is not found, no caller waits for it.
     fn dispatch(&self, answer: Answer) {
         let (id, rules) = (answer.id, answer.rules);
@@ -251,16 +275,8 @@ impl Link<Calls> for ChannelState {
         loop {
             let done = tokio::select! {
                 biased;
-                () = self.wait_filled(), if connection.is_flushed() => {
-                    // Ready tasks may be about to call as well, and a frame costs much the same with one call as with
-                    // many.
-                    yield_to_ready().await;
-                    connection.send(self.take_frame())
-                }
-                event = connection.next(true) => event.map(|event| match event {
-                    Event::Received(frame) => frame.answers.into_iter().for_each(|answer| self.dispatch(answer)),
-                    Event::Flushed => {}
-                }),
+                () = self.wait_filled(), if connection.is_flushed() => self.send_frame(&mut connection).await,
+                event = connection.next(true) => event.map(|event| self.on_event(event)),
             };
             if let Err(error) = done {
                 return error.to_string();

@@ -9,7 +9,7 @@ use futures::{FutureExt, StreamExt};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
-use holdfast_supervise::{SharedGroup, spawn_temporary, survive_panic, yield_to_ready};
+use holdfast_supervise::{SharedGroup, YieldToReady, spawn_temporary, survive_panic};
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -80,7 +80,10 @@ impl Server<Calls> for Responder {
                 () = replies.wait_filled(), if is_flushed => {
                     // Ready tasks may be about to reply as well, and a frame costs much the same with one reply as with
                     // many.
-                    yield_to_ready().await;
+                    let mut ready = YieldToReady::default();
+                    while ready.again().await {
+                        calls.uncount_done();
+                    }
                     // However many replies wait, each frame lets one frame of calls in.
                     let received = connection.next(may_read).now_or_never().transpose();
                     received.and_then(|event| {

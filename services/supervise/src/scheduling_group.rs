@@ -20,26 +20,43 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-/// Turns of a group for each thread of the runtime. With one, the threads would sleep between the polls of a group. A
-/// task of another group waits for so many polls of each thread.
+/// Turns of a group for each thread of the runtime. With one, the threads would sleep between the polls of a group. So
+/// many polls of a group may be ahead of a task of another group.
 const TURNS_PER_THREAD: usize = 4;
 
-/// Limits of [`yield_to_ready`]. The time stands still in a simulation, where the waiting tasks may be those of another
+/// Limits of [`YieldToReady`]. The time stands still in a simulation, where the tasks that wait may be those of another
 /// host.
-const MAX_YIELD_TIME: Duration = Duration::from_millis(3);
+const MAX_YIELD_TIME: Duration = Duration::from_millis(2);
 const MAX_YIELDS: u32 = 64;
 
-/// Tasks of all groups that wait for a turn.
+/// Tasks of all groups of this process that wait for a turn.
 static WAITING_TASKS: AtomicUsize = AtomicUsize::new(0);
 
-/// Lets all tasks run that are ready, for 3 ms at most. Those that wait for a turn of their group are ready as well.
-pub async fn yield_to_ready() {
-    let began = Instant::now();
-    for _ in 0..MAX_YIELDS {
-        yield_now().await;
-        if WAITING_TASKS.load(Ordering::Relaxed) == 0 || began.elapsed() >= MAX_YIELD_TIME {
-            return;
+/// Lets ready tasks run, so that one message has what many of them make.
+#[derive(Debug)]
+pub struct YieldToReady {
+    began: Instant,
+    yields_left: u32,
+}
+
+impl Default for YieldToReady {
+    fn default() -> Self {
+        Self { began: Instant::now(), yields_left: MAX_YIELDS }
+    }
+}
+
+impl YieldToReady {
+    /// Yields once, and again in later calls while tasks of any group wait for a turn: at most 64 times, and not after
+    /// 2 ms. Returns whether it has yielded.
+    pub async fn again(&mut self) -> bool {
+        let is_first = self.yields_left == MAX_YIELDS;
+        let are_more = || WAITING_TASKS.load(Ordering::Relaxed) > 0 && self.began.elapsed() < MAX_YIELD_TIME;
+        let yields = is_first || self.yields_left > 0 && are_more();
+        if yields {
+            self.yields_left -= 1;
+            yield_now().await;
         }
+        yields
     }
 }
 
@@ -119,8 +136,8 @@ impl SchedulingGroup {
         }
     }
 
-    /// Ends a turn. Half of the turns are given anew at a time: the runtime polls a task next that the one before it has
-    /// woken, ahead of all others, and of several it does so with the last.
+    /// Ends a turn. Turns are given only once half of them are free, and then all at once: the runtime polls the task that
+    /// was woken last ahead of all others, so one task of each lot goes ahead, not each task.
     fn finish(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
@@ -333,18 +350,24 @@ mod tests {
         assert_eq!((done.load(Ordering::Relaxed), state.granted, state.ready.len()), (6, 0, 0));
     }
 
+    async fn yield_to_ready() -> u32 {
+        let mut ready = YieldToReady::default();
+        while ready.again().await {}
+        MAX_YIELDS - ready.yields_left
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_yields_to_ready_tasks_yields_to_those_that_wait_for_a_turn() {
         let (shared, done) = (group_of(2), Arc::<AtomicUsize>::default());
         for _ in 0..60 {
             tokio::spawn(shared.run(steps(1, Arc::clone(&done))));
         }
-        yield_to_ready().await;
+        assert!(yield_to_ready().await >= 1);
         assert_eq!(done.load(Ordering::Relaxed), 60);
         // Tasks that are ready for ever keep nobody from going on.
         let endless = [(); 3].map(|()| tokio::spawn(shared.run(steps(usize::MAX, Arc::clone(&done)))));
-        yield_to_ready().await;
-        assert!(done.load(Ordering::Relaxed) > 60);
+        yield_now().await;
+        assert_eq!(yield_to_ready().await, MAX_YIELDS);
         endless.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
