@@ -195,10 +195,8 @@ impl PendingWaits {
     /// it soon.
     pub(crate) fn grant_undelivered(&mut self, wait: WaitId, attempt: u64, reply: Bytes, give_back: Rollback) {
         let (wait, now) = (self.current(wait), Instant::now());
-        let slot = self
-            .pending
-            .entry(wait)
-            .or_insert_with(|| Box::new(PendingWait::new(give_back.namespace().clone(), now)));
+        let slot =
+            self.pending.entry(wait).or_insert_with(|| Box::new(PendingWait::new(give_back.namespace().clone(), now)));
         slot.detach(attempt, now + RECONNECT_GRACE);
         slot.resolution.get_or_insert(Resolution { reply, rollback: Some(give_back) });
         self.schedule_expiry(wait);
