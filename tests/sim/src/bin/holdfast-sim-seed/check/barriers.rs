@@ -367,8 +367,17 @@ impl<'a> BarrierStep<'a> {
             let LocksCommand::Barrier(BarrierCommand::Arrive(arrive)) = context.command? else { return None };
             Some(arrive.owner == *owner)
         };
+        // Deadlines that pass in one step are handled in their order: who waited for the last one inside was still there.
+        let before = self.step.before.barrier(life, path);
+        let left_at =
+            before.into_iter().flat_map(|before| before.inside()).filter_map(|inside| inside.deadline_ms).max();
+        let was_there = |arrival: &ArrivalView| {
+            let passed = left_at.filter(|left_at| *left_at <= context.clock_ms);
+            passed.zip(arrival.deadline_ms).is_some_and(|(left_at, deadline_ms)| left_at < deadline_ms)
+        };
         let gone = members.iter().filter(|(owner, arrival, _)| {
-            repeats(owner) != Some(true) && arrival.is_some_and(|arrival| is_over(arrival, context))
+            let is_gone = |arrival: &ArrivalView| is_over(arrival, context) && !was_there(arrival);
+            repeats(owner) != Some(true) && arrival.is_some_and(is_gone)
         });
         for (owner, arrival, _) in gone {
             find(format!("[one outcome] {generation} of {path:?} tripped with {owner:?}, who was gone: {arrival:?}"));
