@@ -6,6 +6,7 @@ mod restore;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
@@ -52,6 +53,10 @@ struct Args {
         value_name = "ENTRIES"
     )]
     retain_entries: u64,
+    /// How long the preferred leader of a group is ready before it gets the leadership back from another node, in
+    /// seconds. What an operator has moved stays where it is. 0 for never.
+    #[arg(long, env = "HOLDFAST_LEADER_RETURN_AFTER_S", default_value_t = 60, value_name = "SECONDS")]
+    leader_return_after_s: u32,
     /// Space that stays free on the disk, in MiB: with less, the node rejects writes and continues to serve reads. 0
     /// for no limit.
     #[arg(long, env = "HOLDFAST_DISK_RESERVE_MIB", default_value_t = 256, value_name = "MIB")]
@@ -92,6 +97,8 @@ fn node_options(args: &Args, config: ClusterConfig, cluster_secret: ClusterSecre
     };
     options.snapshot_interval_entries = args.snapshot_after;
     options.retain_entries = args.retain_entries;
+    let return_after = Duration::from_secs(args.leader_return_after_s.into());
+    options.leader_return_after = (!return_after.is_zero()).then_some(return_after);
     options.memory_limit = args.memory.limit_bytes();
     options.soft_memory = args.memory.soft_bytes();
     options.disk_reserve = u64::from(args.disk_reserve_mib) * 1024 * 1024;

@@ -95,8 +95,17 @@ impl fmt::Debug for Clocks {
     }
 }
 
+/// Returns the processor time that this thread has used. Unlike a clock it stands still while other threads run.
+pub fn thread_cpu_time() -> Duration {
+    read_clock(ClockId::ThreadCPUTime)
+}
+
 fn system_boot_time() -> Duration {
-    let now = clock_gettime(BOOT_CLOCK);
+    read_clock(BOOT_CLOCK)
+}
+
+fn read_clock(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
     let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
     Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
@@ -181,6 +190,13 @@ mod tests {
         assert_eq!(age_ms(at(1_010, 98_909), then), None);
         assert_eq!(age_ms(at(1_010, 0), then), None);
         assert_eq!(age_ms(at(1_010, u64::MAX), then), None);
+    }
+
+    #[test]
+    fn a_thread_uses_no_processor_time_while_it_waits() {
+        let before = thread_cpu_time();
+        std::thread::spawn(|| while thread_cpu_time() < Duration::from_millis(20) {}).join().unwrap();
+        assert!(thread_cpu_time() - before < Duration::from_millis(20));
     }
 
     #[test]

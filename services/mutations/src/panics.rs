@@ -2,7 +2,7 @@
 
 /// Points at which a panic can strike: in `apply`, under the lock of the state, before what is due ends and before each
 /// command; and in every long-lived task of a node or a caller of nodes, before each step of it, by its name.
-pub const PANIC_POINTS: [&str; 30] = [
+pub const PANIC_POINTS: [&str; 31] = [
     "apply",
     // Tasks of a replica.
     "leadership",
@@ -28,6 +28,7 @@ pub const PANIC_POINTS: [&str; 30] = [
     "peer_connected",
     "fast_failover",
     "disk_space",
+    "leadership_return",
     "replica",
     "config",
     "lock_metrics",

@@ -24,6 +24,7 @@ mod group_machine;
 mod held_query;
 mod keep_alives;
 mod leader;
+mod leadership_return;
 mod lock_info;
 mod machine;
 mod memory;

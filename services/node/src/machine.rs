@@ -96,6 +96,8 @@ pub struct ShardMachine {
     costs: Mutex<CostEstimates>,
     /// How long each slice holds the lock.
     slice_seconds: Histogram,
+    /// How much processor time it takes meanwhile.
+    slice_cpu_seconds: Histogram,
     /// Where each step is noted before it, in a process that looks for the one that ends it.
     steps: Option<Arc<StepNotes>>,
     /// The step that ended the process, which is not tried again.
@@ -166,6 +168,7 @@ impl ShardMachine {
             memory: ShardMemory::new(NodeMemory::new(u64::MAX)),
             costs: Mutex::default(),
             slice_seconds: histogram!("holdfast_apply_slice_seconds"),
+            slice_cpu_seconds: histogram!("holdfast_apply_slice_cpu_seconds"),
             steps: None,
             fatal: None,
         }

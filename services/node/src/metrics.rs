@@ -146,6 +146,8 @@ fn describe() {
     describe_histogram!("holdfast_apply_seconds", Unit::Seconds, "Time to apply one entry to the state.");
     let slice = "Time that one apply slice of an entry keeps the state from everybody else.";
     describe_histogram!("holdfast_apply_slice_seconds", Unit::Seconds, slice);
+    let cpu = "Processor time of one apply slice of an entry.";
+    describe_histogram!("holdfast_apply_slice_cpu_seconds", Unit::Seconds, cpu);
     let rebuild = "Time from the epoch of a leader until all its lock tables in memory grant locks.";
     describe_histogram!("holdfast_table_rebuild_seconds", Unit::Seconds, rebuild);
     let conflicts = "Claims that a new leader did not enter into a lock table in memory, since a later one conflicts.";

@@ -34,7 +34,7 @@ use crate::reconfigure::{self, ReplicaOptions};
 use crate::replica::Replica;
 use crate::replica_supervisor::PoisonedReplica;
 use crate::run_notes::RunNotes;
-use crate::{restore, status, stored_config};
+use crate::{leadership_return, restore, status, stored_config};
 
 /// Timeout of leadership transfers when the node stops.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -253,6 +253,11 @@ impl Node {
             .spawn_restarting("config", move || reconfigure::apply_config_updates(Weak::clone(&weak), later.clone()));
         let weak = Arc::downgrade(shared);
         shared.tasks.spawn_restarting("lock_metrics", move || metrics::run(Weak::clone(&weak)));
+        if let Some(after) = options.leader_return_after {
+            let weak = Arc::downgrade(shared);
+            let run = move || leadership_return::run(Weak::clone(&weak), after);
+            shared.tasks.spawn_restarting("leadership_return", run);
+        }
         let weak = Arc::downgrade(shared);
         shared.tasks.spawn_until_done("readiness", move || status::report_ready(Weak::clone(&weak)));
         Ok(())

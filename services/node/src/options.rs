@@ -1,6 +1,7 @@
 //! Options of a node.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
@@ -11,6 +12,9 @@ use holdfast_storage::Identity;
 
 /// Enough for in-flight data and RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
 const DISK_RESERVE: u64 = 256 * 1024 * 1024;
+
+/// Long enough that a node that restarts again and again rarely leads.
+const LEADER_RETURN_AFTER: Duration = Duration::from_secs(60);
 
 /// Options of a node.
 pub struct NodeOptions {
@@ -28,6 +32,8 @@ pub struct NodeOptions {
     pub reads: ReadMode,
     /// Entries after which a replica makes a snapshot.
     pub snapshot_interval_entries: u64,
+    /// How long the preferred leader of a group is ready to lead before it gets the leadership back; `None` for never.
+    pub leader_return_after: Option<Duration>,
     /// Bytes that stay free on the disk: with less, the node rejects writes and continues to serve reads. 0 for no
     /// limit.
     pub disk_reserve: u64,
@@ -66,6 +72,7 @@ impl NodeOptions {
             data_dir: data_dir.into(),
             timing: Timing::default(),
             reads: ReadMode::Lease,
+            leader_return_after: Some(LEADER_RETURN_AFTER),
             disk_reserve: DISK_RESERVE,
             memory_limit: u64::MAX,
             soft_memory: MAX_TABLE_BYTES,

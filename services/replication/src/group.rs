@@ -4,7 +4,7 @@ mod propose;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -85,6 +85,8 @@ pub(crate) struct Inner {
     peer_connections: PeerConnections,
     failures: LocalFailures,
     failure_transfers: tokio::sync::Mutex<FailureTransfers>,
+    /// The term in which this replica leads if it is elected after a leader named it.
+    named_term: AtomicU64,
     poison_lock: tokio::sync::Mutex<()>,
     checkpoints: Checkpoints,
     /// While false, the replica does not stand for election either.
@@ -165,6 +167,7 @@ impl Group {
             peer_connections,
             failures,
             failure_transfers: tokio::sync::Mutex::default(),
+            named_term: AtomicU64::new(0),
             poison_lock: tokio::sync::Mutex::default(),
             checkpoints: Checkpoints::default(),
             may_vote,
@@ -374,6 +377,17 @@ impl Group {
     /// Returns when the group was last handed over because of failed shards; one attempt at a time has it.
     pub(crate) fn failure_transfers(&self) -> &tokio::sync::Mutex<FailureTransfers> {
         &self.inner.failure_transfers
+    }
+
+    /// Records that the leader of this term named this replica as its successor.
+    pub(crate) fn record_named_by(&self, term: u64) {
+        self.inner.named_term.store(term + 1, Ordering::Release);
+    }
+
+    /// Returns true if this replica leads, or would lead, in this term because the previous leader named it: that one
+    /// stops, or somebody moved the leadership.
+    pub fn was_named(&self, term: u64) -> bool {
+        self.inner.named_term.load(Ordering::Acquire) == term
     }
 
     /// Returns the lock of whoever changes the stored records of failed shards.

@@ -15,6 +15,9 @@ use crate::types::LogId;
 /// How often the leader checks for a follower's acknowledgement.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Entries that a replica may lack while it is ready to lead: fewer than commands in flight add between two answers.
+const MAX_READY_LAG: u64 = 5_000;
+
 /// Timeout of a transfer because of a full disk.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -148,6 +151,26 @@ impl Group {
         if self.raft().trigger().transfer_leader(target).await.is_ok() {
             self.wait_transferred().await;
         }
+    }
+
+    /// Returns true if a voter could take over from this leader now and serve as well: it answers, it has the log but for
+    /// what is in flight, all of its shards serve, and its disk has space.
+    pub fn is_ready_to_lead(&self, replica: u64) -> bool {
+        let Some(leads) = self.leadership() else { return false };
+        let alive = self.lease_tracker().acknowledged_within(leads.term, self.timing().usable_lease());
+        let metrics = self.raft().metrics();
+        let lag = {
+            let metrics = metrics.borrow_watched();
+            let matched = metrics.replication.as_ref().and_then(|matched| matched.get(&replica).copied().flatten());
+            metrics.last_log_index.unwrap_or_default().saturating_sub(matched.map_or(0, |log| log.index))
+        };
+        let serves_all = self.replica_report(replica).failed_shards.is_empty();
+        alive.contains(&replica) && lag <= MAX_READY_LAG && serves_all && self.peer_has_disk_space(replica)
+    }
+
+    /// Returns the run of the process that has another replica, as far as this one knows; 0 if it never met any.
+    pub fn run_of(&self, replica: u64) -> u64 {
+        self.connection_to(replica).map_or(0, |connection| connection.latest_run())
     }
 
     /// Transfers leadership if a follower has more disk space.

@@ -49,7 +49,7 @@ impl LocalCall {
         let (id, is_deferrable) = (call.id, may_be_deferred(&call));
         let may_leave_traces = is_deferrable && !matches!(call.body, Some(Body::Query(_)));
         let (calling, replies) = if is_deferrable {
-            let (queue, replies) = ReplyQueue::new();
+            let (queue, replies) = ReplyQueue::of_one_call();
             let caller = ReplyHandle {
                 call: id,
                 replies: queue,

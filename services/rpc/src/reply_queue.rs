@@ -1,7 +1,7 @@
 //! Replies that wait until their caller reads them: a lane for each account, and bytes for each of them, so that the
 //! replies of one account delay those of no other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,9 +55,61 @@ struct QueuedReply {
     _reserved: LaneReservation,
 }
 
+/// The lanes of the replies to one caller.
+enum Lanes {
+    OfAccounts(Box<FairQueue<u64, QueuedReply>>),
+    /// Tens of thousands of them are idle at a time, so that they keep no memory then.
+    OfOneCall(VecDeque<QueuedReply>),
+}
+
+impl Lanes {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::OfAccounts(lanes) => lanes.is_empty(),
+            Self::OfOneCall(lane) => lane.is_empty(),
+        }
+    }
+
+    fn push(&mut self, account: u64, is_urgent: bool, reply: QueuedReply) -> bool {
+        let bytes = reply.bytes;
+        match self {
+            Self::OfAccounts(lanes) if is_urgent => lanes.push_urgent(account, bytes, reply).is_ok(),
+            Self::OfAccounts(lanes) => lanes.push(account, bytes, reply).is_ok(),
+            Self::OfOneCall(lane) => {
+                lane.push_back(reply);
+                true
+            }
+        }
+    }
+
+    /// Takes replies, as [`QueuedReplies::take`].
+    fn take(&mut self, at_most: usize, full: usize) -> Vec<QueuedReply> {
+        let (mut count, mut bytes) = (0, 0);
+        let mut takes = |next: &QueuedReply| {
+            let takes = count < at_most && bytes < full;
+            (count, bytes) = (count + 1, bytes + next.bytes);
+            takes
+        };
+        match self {
+            Self::OfAccounts(lanes) => lanes.serve(|_, next| match takes(next) {
+                true => Decision::Serve(next.bytes as u64),
+                false => Decision::Stop,
+            }),
+            Self::OfOneCall(lane) => {
+                let taken = lane.iter().take_while(|next| takes(next)).count();
+                let taken = lane.drain(..taken).collect();
+                if lane.is_empty() {
+                    *lane = VecDeque::new();
+                }
+                taken
+            }
+        }
+    }
+}
+
 /// The replies to one caller.
 struct Replies {
-    lanes: Mutex<FairQueue<u64, QueuedReply>>,
+    lanes: Mutex<Lanes>,
     /// Set before the lanes are emptied for good.
     is_closed: AtomicBool,
     /// Of the caller's connection.
@@ -73,9 +125,9 @@ struct Budgets {
 }
 
 impl Replies {
-    fn new() -> Self {
+    fn new(lanes: Lanes) -> Self {
         Self {
-            lanes: Mutex::new(FairQueue::new(RESERVED)),
+            lanes: Mutex::new(lanes),
             is_closed: AtomicBool::new(false),
             filled: AtomicWaker::new(),
             all: ByteBudget::new(MAX_QUEUED_BYTES),
@@ -108,10 +160,20 @@ pub struct ReplyQueue {
 impl ReplyQueue {
     /// Creates the queue of a caller, with the lane of what is of no account.
     pub fn new() -> (Self, QueuedReplies) {
-        let replies = Arc::new(Replies::new());
-        let (account, is_urgent) = (0, false);
-        let budget = replies.budget(account, is_urgent);
-        (Self { replies: Arc::clone(&replies), account, is_urgent, budget }, QueuedReplies(replies))
+        let replies = Arc::new(Replies::new(Lanes::OfAccounts(Box::new(FairQueue::new(RESERVED)))));
+        let budget = replies.budget(0, false);
+        Self::with_budget(replies, budget)
+    }
+
+    /// Creates the queue of one call, which has one lane.
+    pub fn of_one_call() -> (Self, QueuedReplies) {
+        let replies = Arc::new(Replies::new(Lanes::OfOneCall(VecDeque::new())));
+        let budget = Arc::new(LaneBudget::new(replies.all.clone()));
+        Self::with_budget(replies, budget)
+    }
+
+    fn with_budget(replies: Arc<Replies>, budget: Arc<LaneBudget>) -> (Self, QueuedReplies) {
+        (Self { replies: Arc::clone(&replies), account: 0, is_urgent: false, budget }, QueuedReplies(replies))
     }
 
     /// Returns the lane of an account for the same caller. Its urgent replies go before its others.
@@ -145,13 +207,10 @@ impl ReplyQueue {
         if self.is_closed() {
             return false;
         }
-        let pushed = match self.is_urgent {
-            true => lanes.push_urgent(self.account, bytes, reply),
-            false => lanes.push(self.account, bytes, reply),
-        };
+        let is_pushed = lanes.push(self.account, self.is_urgent, reply);
         drop(lanes);
         self.replies.filled.wake();
-        pushed.is_ok()
+        is_pushed
     }
 
     /// Returns true if nobody reads any more.
@@ -195,15 +254,7 @@ impl QueuedReplies {
 
     /// Takes at most so many replies, of all accounts in equal shares of their bytes, until there are `full` bytes.
     pub(crate) fn take(&mut self, at_most: usize, full: usize) -> Vec<Answer> {
-        let (mut count, mut bytes) = (0, 0);
-        let served = self.0.lanes.lock().serve(|_, next| {
-            if count >= at_most || bytes >= full {
-                return Decision::Stop;
-            }
-            count += 1;
-            bytes += next.bytes;
-            Decision::Serve(next.bytes as u64)
-        });
+        let served = self.0.lanes.lock().take(at_most, full);
         // Their bytes are given back without the lock.
         served.into_iter().map(|reply| reply.answer).collect()
     }
@@ -212,7 +263,7 @@ impl QueuedReplies {
 impl Drop for QueuedReplies {
     fn drop(&mut self) {
         self.0.is_closed.store(true, Ordering::Release);
-        let dropped = self.0.lanes.lock().serve(|_, _| Decision::Serve(0));
+        let dropped = self.0.lanes.lock().take(usize::MAX, usize::MAX);
         // Makes room, so that whoever waits for some learns that nobody reads.
         drop(dropped);
     }

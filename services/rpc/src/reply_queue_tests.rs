@@ -113,3 +113,18 @@ fn accounts_without_replies_are_forgotten() {
     }
     assert!(caller.replies.budgets.lock().of_lanes.len() <= MIN_SWEEP);
 }
+
+#[test]
+fn the_queue_of_one_call_is_bounded_and_keeps_no_memory_while_it_is_empty() {
+    let (caller, mut replies) = ReplyQueue::of_one_call();
+    for round in 0..2 {
+        assert_eq!(fill(&caller), 64, "4 MiB in round {round}");
+        let taken: Vec<Answer> = std::iter::from_fn(|| replies.try_next()).collect();
+        assert_eq!(ids(&taken), (0..64).collect::<Vec<u64>>());
+        let Lanes::OfOneCall(lane) = &*caller.replies.lanes.lock() else { panic!("it has one lane") };
+        assert_eq!(lane.capacity(), 0);
+    }
+    let (caller, replies) = ReplyQueue::of_one_call();
+    drop(replies);
+    assert_eq!(caller.send(answer(1, 1)).now_or_never(), Some(false), "nobody reads");
+}

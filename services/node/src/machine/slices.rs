@@ -8,6 +8,7 @@ use std::thread::Builder;
 use std::vec;
 
 use bytes::Bytes;
+use holdfast_clock::thread_cpu_time;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AccountId, Command, CommandError, EntryContext, LocksCommand, NamespaceRef, Reply, Response, Rules, codec,
@@ -185,7 +186,7 @@ impl ShardMachine {
     /// Applies the next slice.
     pub(super) fn apply_next_slice<'a>(&'a self, mut entry: Entry<'a>) -> Result<Applied<'a>, ApplyFailure> {
         let mut inner = self.inner.lock();
-        let began = Instant::now();
+        let (began, cpu_time) = (Instant::now(), thread_cpu_time());
         inner.drop_takeover();
         let Inner { core, leader_state, .. } = &mut *inner;
         let Some(core) = core else { return Err(failure::already_failed()) };
@@ -202,6 +203,7 @@ impl ShardMachine {
                 }
                 drop(inner);
                 self.slice_seconds.record(began.elapsed());
+                self.slice_cpu_seconds.record(thread_cpu_time() - cpu_time);
                 release(released);
                 if !(purged.is_empty() && garbage.is_empty()) {
                     free_in_background((purged, garbage));

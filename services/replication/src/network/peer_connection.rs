@@ -134,6 +134,11 @@ impl PeerConnection {
         }
     }
 
+    /// Returns the run of the peer that was connected last; 0 if there was none.
+    pub(crate) fn latest_run(&self) -> u64 {
+        self.state.last_met.load(Ordering::Relaxed)
+    }
+
     /// Records that this run of the peer is dead, unless it connects again.
     pub(crate) fn mark_dead(&self, run: u64) {
         self.state.dead_run.send_replace(Some(run));

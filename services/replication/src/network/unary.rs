@@ -87,6 +87,10 @@ async fn heartbeat(group: &Group, body: &[u8], clock_ms: u64, run: u64) -> Resul
 
 async fn transfer(group: &Group, body: &[u8]) -> Result<Bytes, String> {
     let request: TransferLeaderRequest<TypeConfig> = decode(body).map_err(damaged)?;
+    // Before it may be elected.
+    if *request.to_node_id() == group.replica() {
+        group.record_named_by(request.from_leader().leader_id.term);
+    }
     let response = group.raft().handle_transfer_leader(request).await.map_err(|error| error.to_string())?;
     Ok(encode(&response))
 }

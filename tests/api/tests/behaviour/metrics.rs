@@ -50,6 +50,7 @@ const EXPECTED_METRICS: [&str; 21] = [
     "holdfast_queued_commands",
     "holdfast_commit_seconds",
     "holdfast_apply_seconds",
+    "holdfast_apply_slice_cpu_seconds",
     "holdfast_apply_slice_seconds",
     "holdfast_storage_sync_seconds",
     "holdfast_leader_elections_total",

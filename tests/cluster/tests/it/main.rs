@@ -7,6 +7,7 @@ mod awaited_conditions;
 mod duplicate_requests;
 mod held_calls;
 mod killed_holders;
+mod leadership_return;
 mod long_queue;
 mod many_sessions;
 mod mixed_waiters;

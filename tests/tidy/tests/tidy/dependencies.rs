@@ -43,6 +43,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
             "telemetry",
             "supervise",
             "fair_queue",
+            "clock",
         ],
     ),
     ("api", &["types", "proto"]),

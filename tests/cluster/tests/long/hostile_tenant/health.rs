@@ -11,7 +11,7 @@ use super::pacing::wait_for;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const TASK_FAILURES_METRIC: &str = "holdfast_task_failures_total";
-const SLICE_METRIC: &str = "holdfast_apply_slice_seconds_bucket";
+const SLICE_METRIC: &str = "holdfast_apply_slice_cpu_seconds_bucket";
 const SNAPSHOT_LAG_METRIC: &str = "holdfast_snapshot_lag_entries";
 
 /// The health of the service.
@@ -21,7 +21,7 @@ pub(crate) struct Health {
     pub leaders: BTreeMap<String, String>,
     /// Tasks that have ended or panicked, in all processes.
     pub failures: u64,
-    /// Slices of apply that took no longer than the upper bound of each bucket, in nanoseconds.
+    /// Slices of apply that took no more processor time than the upper bound of each bucket, in nanoseconds.
     pub slices: BTreeMap<u64, u64>,
     /// Entries of a group that no snapshot of its replica has, where they are most.
     pub snapshot_lag: u64,
@@ -34,7 +34,7 @@ pub(crate) struct HealthChanges {
     pub failures: Vec<String>,
     /// Groups that got another leader.
     pub leader_changes: u64,
-    /// The upper bound of the longest slice of apply, in ms, by the buckets of the histogram.
+    /// The upper bound of the processor time of the longest slice of apply, in ms, by the buckets of the histogram.
     pub slice_ms: f64,
     /// As [`Health::snapshot_lag`], afterwards.
     pub snapshot_lag: u64,

@@ -41,7 +41,7 @@ pub(crate) struct Window {
     pub errors: Vec<String>,
     /// What was lost: holds, the session, the watcher.
     pub lost: Vec<String>,
-    /// What no slice of apply took longer than, in ms; of a calm window.
+    /// What no slice of apply took more processor time than, in ms; of a calm window.
     pub slice_ms: f64,
 }
 

@@ -1,10 +1,8 @@
 //! A service with a quiet account in it, and a hostile one that attacks.
 
 use std::net::SocketAddr;
-use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -160,7 +158,6 @@ impl TestBed {
         };
         (row.deaths, row.leader_changes) = (changes.failures, changes.leader_changes);
         (row.slice_ms, row.snapshot_lag, row.busy) = (changes.slice_ms, changes.snapshot_lag, busy);
-        row.idle_processors = (1.0 - busy) * available_parallelism().map_or(1, NonZero::get) as f64;
         let back = self.wait_memory_released(&memory).await;
         row.memory = memory.iter().zip(&most).zip(&back).map(|((a, b), c)| [mib(*a), mib(*b), mib(*c)]).collect();
         row.idle_memory = self.idle_memory.iter().map(|bytes| mib(*bytes)).collect();
@@ -260,6 +257,8 @@ impl TestBed {
     pub(crate) async fn restart_nodes(&mut self) -> Result<Duration, String> {
         let killed_at = Instant::now();
         join_all(self.cluster.nodes.iter_mut().map(Program::kill)).await;
+        // Those who lead from now on go on to lead: an attack must not be the reason of a change.
+        self.cluster.nodes.iter_mut().for_each(|node| node.set_argument("--leader-return-after-s", "0"));
         self.cluster.nodes.iter_mut().for_each(Program::start);
         let healthy = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await;
         healthy.map_err(|reason| format!("after a kill of all nodes: {reason}"))?;

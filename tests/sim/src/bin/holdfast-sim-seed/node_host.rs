@@ -41,6 +41,7 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     let slot = &world.nodes[number];
     let mut options = NodeOptions::new(node_name(number), world.config.clone(), world.secret.clone(), "");
     options.reads = plan.reads;
+    options.leader_return_after = plan.leader_return_after;
     options.snapshot_interval_entries = plan.snapshot_interval_entries;
     options.retain_entries = plan.retain_entries;
     options.log_limits = plan.log_limits;

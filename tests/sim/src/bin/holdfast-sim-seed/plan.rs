@@ -19,6 +19,9 @@ const MAX_GROUPS: u32 = 3;
 /// In one of so many runs with clients of semaphores and latches, every message may be lost.
 const LOSSY_ONE_IN: u32 = 4;
 
+/// In one of so many runs without traps, leaderships return to preferred leaders.
+const RETURNS_ONE_IN: u32 = 3;
+
 /// In one of so many runs there is a hostile account.
 const HOSTILE_ONE_IN: u32 = 4;
 
@@ -45,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) max_latency: Duration,
     /// How leaders answer reads.
     pub(crate) reads: ReadMode,
+    /// How long a preferred leader is ready before it gets its leadership back, if it does in this run.
+    pub(crate) leader_return_after: Option<Duration>,
     /// Entries after which a replica makes a snapshot.
     pub(crate) snapshot_interval_entries: u64,
     /// Entries that are kept behind a snapshot.
@@ -128,6 +133,7 @@ impl Plan {
             has_conditions: false,
             has_asks: false,
             has_soft: false,
+            leader_return_after: None,
             loss_rate: 0.0,
             hostile: false,
             lost_answers: true,
@@ -146,6 +152,7 @@ impl Plan {
         let has_things = rng_of(seed, "things").random_bool(0.5);
         let mut loss_rng = rng_of(seed, "loss");
         let is_lossy = has_things && loss_rng.random_ratio(1, LOSSY_ONE_IN);
+        let mut return_rng = rng_of(seed, "leader return");
         let mut rng = rng_of(seed, "plan");
         // Scenarios need one gateway that learns of a new leader at once, and one that does not.
         let scenarios = rng.random_bool(0.4);
@@ -164,6 +171,9 @@ impl Plan {
             chaos: Duration::from_millis(rng.random_range(8_000..20_000)),
             max_latency: Duration::from_millis(rng.random_range(1..=8)),
             reads: if rng.random_bool(0.2) { ReadMode::Quorum } else { ReadMode::Lease },
+            // Traps decide themselves who leads.
+            leader_return_after: (!scenarios && return_rng.random_ratio(1, RETURNS_ONE_IN))
+                .then(|| Duration::from_millis(return_rng.random_range(500..3_000))),
             // Small, so that snapshots and purged logs are part of most runs.
             snapshot_interval_entries: rng.random_range(10..200),
             retain_entries: rng.random_range(0..50),
