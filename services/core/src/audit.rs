@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::page;
+
 use crate::recent_by_account::{Capacity, RecentByAccount};
 use crate::shard_common::REVISION_LIMIT;
 use crate::{
     AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, BarrierCommand, Bounds,
     Command, EntryContext, Kind, LocksCommand, MAX_PAGE_SIZE, NamespacesCommand, Path, PermitCommand, Response,
-    TableCommand, page,
+    TableCommand,
 };
 
 /// How many records of an account are searched for a repeat of a call.

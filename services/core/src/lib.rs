@@ -13,20 +13,11 @@
 
 pub mod accounts;
 mod after_restore;
-mod ask;
 mod audit;
-mod barriers;
-mod chunked_set;
-mod chunks;
 mod idempotency_cache;
-mod item_bytes;
-mod kit;
-mod latches;
 pub mod locks;
 pub mod namespaces;
 pub mod outbox;
-mod page;
-mod permits;
 pub mod recent_by_account;
 pub mod shard;
 mod shard_common;

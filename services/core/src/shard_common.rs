@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::chunks;
+use holdfast_primitives::kit::next_revision;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Application;
 use crate::audit::AuditLog;
-use crate::chunks;
 use crate::codec::DecodeError;
 use crate::outbox::{Inbox, Outbox, OutboxMessage};
 use crate::recent_by_account::Capacity;
@@ -98,8 +99,7 @@ impl ShardCommon {
 
     /// Returns a new revision.
     pub(crate) fn next_revision(&mut self) -> Revision {
-        self.revision = self.revision.checked_add(1).expect("a shard makes far fewer than 2^64 changes");
-        self.revision
+        next_revision(&mut self.revision)
     }
 
     /// Raises the revision by a number of changes without individual events.

@@ -112,7 +112,8 @@ fn next_due(
         }
         let schedule = schedules.entry(group.replica()).or_default();
         let (term, was_moved) = (leads.term, group.was_named(leads.term));
-        let seen = Observation { term, was_moved, run: group.run_of(first.id), is_ready: group.is_ready_to_lead(first.id) };
+        let seen =
+            Observation { term, was_moved, run: group.run_of(first.id), is_ready: group.is_ready_to_lead(first.id) };
         // Each is looked at every time, whatever is due.
         if schedule.check(seen, after) && due.is_none() {
             due = Some((Arc::clone(&replica), first.id, first.node_id.clone()));

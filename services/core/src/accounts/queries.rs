@@ -2,8 +2,10 @@
 
 use std::ops::Bound;
 
+use holdfast_primitives::page;
+
 use super::AccountsState;
-use crate::{AccountId, CommandError, Limits, Query, Response, Revision, page};
+use crate::{AccountId, CommandError, Limits, Query, Response, Revision};
 
 impl AccountsState {
     /// Returns `None` for queries of other applications.

@@ -1,10 +1,10 @@
 //! Snapshots of the accounts shard.
 
+use holdfast_primitives::chunks::ChunkWriter;
 use serde::{Deserialize, Serialize};
 
 use super::{AccountsState, StoredKey};
 use crate::Application;
-use crate::chunks::ChunkWriter;
 use crate::codec::DecodeError;
 use crate::shard_common::{CommonItem, ShardCommon, restore_items};
 use crate::{Account, AccountChange, AccountId, ApiKey, RequestId, Revision};

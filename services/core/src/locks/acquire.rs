@@ -2,16 +2,19 @@
 
 use std::borrow::Cow;
 
-use super::attempts::Attempts;
+use holdfast_primitives::attempts::Attempts;
+use holdfast_primitives::metadata::EncodedMetadata;
+use holdfast_primitives::reply_size::reason_only;
+use holdfast_primitives::reply_size::refused;
+
 use super::charge;
 use super::end::GrantContext;
 use super::evaluate::{ClaimKind, Decision, Evaluation};
 use super::hold::HoldTerms;
-use super::metadata::EncodedMetadata;
 use super::namespace::Namespace;
 use super::owner::NO_OWNER;
 use super::queue::QueuePosition;
-use super::reply_size::{reason_only, truncated};
+use super::reply_size::truncated;
 use super::request::Request;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
@@ -227,10 +230,6 @@ impl HoldTerms {
             at_least_ms: charge::at_least_of(request.at_least_ms),
         }
     }
-}
-
-pub(crate) fn refused(not_granted: Refused) -> AcquireOutcome {
-    AcquireOutcome::Refused(Box::new(not_granted))
 }
 
 /// Validates a request. Frontends validate too; this check guarantees that no hold or wait lasts forever or for no time

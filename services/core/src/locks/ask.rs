@@ -5,15 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_primitives::ask::{ASKED, AskRecord, asked_charge};
+use holdfast_primitives::kit::TableEvent;
 
-use super::charge;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::{NO_OWNER, OwnerId};
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::ask::AskRecord;
-use crate::kit::TableEvent;
 use crate::{
     AskRelease, AskedHold, AskedHolds, AskedView, CommandError, EventKind, Kind, LockView, MAX_ASKED, Mode, Path,
     Response, SessionNumber,
@@ -67,8 +66,8 @@ impl NamespaceTxn<'_> {
     fn record_of(&self, ask: &AskRelease, holds: &[(NodeId, OwnerId)]) -> Result<Arc<AskRecord>, CommandError> {
         let record = AskRecord::of(ask, self.common.clock_ms, self.wall_ms);
         let before = holds.iter().filter_map(|(node, owner)| self.ns.hold(*node, *owner));
-        let before: u64 = before.map(|hold| charge::of_asks(hold.asks())).sum();
-        let after = (charge::ASKED + record.text_bytes() as u64) * holds.len() as u64;
+        let before: u64 = before.map(|hold| asked_charge(hold.asks())).sum();
+        let after = (ASKED + record.text_bytes() as u64) * holds.len() as u64;
         Ok(Arc::new(match self.check_capacity(|_| after.saturating_sub(before)) {
             Ok(()) => record,
             Err(_) if ask.force => record.without_texts(),

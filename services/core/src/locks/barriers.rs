@@ -3,6 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use holdfast_primitives::barriers::{ArrivalCursor, Barriers};
+use holdfast_primitives::budget::Budget;
+use holdfast_primitives::kit::Kit;
+use holdfast_primitives::permits::{Choice, EndedPermits, PermitItem, Requester, Scope};
+
 use super::LocksState;
 use super::bit_set::BitSet;
 use super::durability::absent;
@@ -12,10 +17,7 @@ use super::primitives::Tables;
 use super::report::Report;
 use super::restore::RestoreResult;
 use super::target::Target;
-use super::txn::{Budget, NamespaceTxn};
-use crate::barriers::{ArrivalCursor, Barriers};
-use crate::kit::Kit;
-use crate::permits::{Choice, EndedPermits, PermitItem, Requester, Scope};
+use super::txn::NamespaceTxn;
 use crate::{
     ArrivalEnd, ArriveAtBarrier, BarrierCommand, BarrierQuery, CommandError, Owner, Response, Revision, SessionEnd,
     SessionNumber,

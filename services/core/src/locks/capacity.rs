@@ -2,6 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_primitives::ask::asked_charge;
+use holdfast_primitives::item_bytes::ItemBytes;
+use holdfast_primitives::kit::quota_exceeded;
+use holdfast_primitives::metadata::metadata_charge;
+
 use super::acquire::distinct_claims;
 use super::charge;
 use super::conditions::{max_of_await, max_of_signal};
@@ -12,8 +17,6 @@ use super::request::Request;
 use super::tree::Tree;
 use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
-use crate::item_bytes::ItemBytes;
-use crate::kit::quota_exceeded;
 use crate::{
     AccountId, Claim, CommandError, ConditionCommand, Durability, LocksCommand, NamespaceRef, OpenSession,
     OpenTableSession, Owner, PermitCommand, Rules, SessionCommand, SessionRequest, TableCommand,
@@ -289,7 +292,7 @@ impl NamespaceTxn<'_> {
         for (index, spot) in asked.lookups.iter().enumerate() {
             let kind = self.ns.claim_kind(asked, index);
             new |= matches!(kind, ClaimKind::New | ClaimKind::Retakes);
-            after += charge::hold(has_deadline) + charge::metadata(kept);
+            after += charge::hold(has_deadline) + metadata_charge(kept);
             let at_least = charge::at_least(charge::at_least_of(request.at_least_ms));
             let Some(hold) = spot.node().and_then(|node| self.ns.hold(node, asked.owner)) else {
                 after += at_least;
@@ -297,7 +300,7 @@ impl NamespaceTxn<'_> {
             };
             // How long it is kept from others stays, and so do requests to release it, unless it is taken anew.
             after += if hold.at_least().is_some() { charge::AT_LEAST } else { at_least };
-            after += charge::of_asks(hold.asks().filter(|_| kind != ClaimKind::Retakes));
+            after += asked_charge(hold.asks().filter(|_| kind != ClaimKind::Retakes));
             after += if kind == ClaimKind::Retakes { 0 } else { hold.charge_of_past() };
             let (hold, metadata) = hold.charge();
             before += hold + metadata;

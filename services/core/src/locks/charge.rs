@@ -1,15 +1,16 @@
 //! Charges in bytes: an upper bound of the memory that items take. Charges are the same on every replica and follow
 //! from the state alone. Text counts in bytes of UTF-8.
 
+use holdfast_primitives::ask::asked_charge;
+use holdfast_primitives::metadata::{EncodedMetadata, metadata_charge};
+
 use super::conditions::CameFrom;
 use super::hold::Hold;
-use super::metadata::EncodedMetadata;
 use super::namespace::Namespace;
 use super::owner::OwnerName;
 use super::request::Request;
 use super::sessions::{GrantedRequest, SessionFacts};
 use super::waiting::WaitingRequest;
-use crate::ask::Asks;
 use crate::{Claim, NamespaceRef, OpenSession, Owner, Path, SessionAcquire, SessionTerms, StateBytes};
 
 /// The extra of a path that has descendants or a queue.
@@ -27,14 +28,6 @@ pub(super) fn hold(has_deadline: bool) -> u64 {
 
 /// How long a hold is kept from others.
 pub(super) const AT_LEAST: u64 = 224;
-/// A request to release a hold, without its texts.
-pub(crate) const ASKED: u64 = 512;
-
-/// The metadata of one hold or session, by its encoded size in bytes.
-pub(crate) fn metadata(bytes: usize) -> u64 {
-    if bytes == 0 { 0 } else { 128 + bytes as u64 }
-}
-
 /// An owner that holds or waits.
 pub(super) fn owner(names: usize) -> u64 {
     112 + names as u64
@@ -45,18 +38,17 @@ pub(super) fn at_least(ms: u32) -> u64 {
     if ms == 0 { 0 } else { AT_LEAST }
 }
 
-/// What a hold is charged more for requests to release it.
-pub(crate) fn of_asks(asks: Option<&Asks>) -> u64 {
-    asks.map_or(0, |asks| ASKED + asks.latest.as_ref().map_or(0, |latest| latest.text_bytes() as u64))
-}
-
 /// A waiting request. Its metadata, and a time for which its holds are kept from others, count once per claim, so that
 /// they fit when the request is granted.
 pub(super) fn waiting(request_id: Option<&str>, claims: &[Claim], metadata_bytes: usize, at_least_ms: u32) -> u64 {
     let claim = |claim: &Claim| {
         let segments = claim.path.0.len() as u64;
         let text: usize = claim.path.0.iter().map(String::len).sum();
-        160 + 200 * (segments + 1) + 2 * text as u64 + 32 * segments + metadata(metadata_bytes) + at_least(at_least_ms)
+        160 + 200 * (segments + 1)
+            + 2 * text as u64
+            + 32 * segments
+            + metadata_charge(metadata_bytes)
+            + at_least(at_least_ms)
     };
     640 + request_id.map_or(0, str::len) as u64 + claims.iter().map(claim).sum::<u64>()
 }
@@ -127,7 +119,7 @@ fn max_of_claims(
 
 /// The maximum that opening a session can add.
 pub(super) fn max_of_opening(open: &OpenSession) -> u64 {
-    session(&open.session_id, &open.process_id) + metadata(EncodedMetadata::encoded_len(&open.metadata))
+    session(&open.session_id, &open.process_id) + metadata_charge(EncodedMetadata::encoded_len(&open.metadata))
 }
 
 /// Returns the length in bytes of the names of an owner.
@@ -158,8 +150,8 @@ impl Hold {
     /// Returns the charges of the hold and of its metadata.
     pub(super) fn charge(&self) -> (u64, u64) {
         let at_least = if self.at_least().is_some() { AT_LEAST } else { 0 };
-        let rare = at_least + of_asks(self.asks()) + self.charge_of_past();
-        (hold(self.deadline_ms.is_some()) + rare, metadata(self.metadata_bytes()))
+        let rare = at_least + asked_charge(self.asks()) + self.charge_of_past();
+        (hold(self.deadline_ms.is_some()) + rare, metadata_charge(self.metadata_bytes()))
     }
 }
 
@@ -178,7 +170,7 @@ impl GrantedRequest {
 
 impl SessionFacts {
     pub(super) fn charge(&self, session_id: &str) -> u64 {
-        session(session_id, &self.process_id) + metadata(self.metadata.len())
+        session(session_id, &self.process_id) + metadata_charge(self.metadata.len())
     }
 }
 

@@ -1,14 +1,16 @@
 //! What views of locks are made of, detached from the state: it is taken under the state's lock, where texts are shared
 //! or short, and the views are made of it outside.
 
+use holdfast_primitives::ask::Asks;
+use holdfast_primitives::metadata::EncodedMetadata;
+use holdfast_primitives::page;
+use holdfast_primitives::reply_size::ByteBudget;
+
 use super::hold::Hold;
-use super::metadata::EncodedMetadata;
 use super::namespace::Namespace;
 use super::owner::OwnerName;
-use super::reply_size::ByteBudget;
 use super::tree::NodeId;
-use crate::ask::Asks;
-use crate::{FencingToken, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, Response, Revision, page};
+use crate::{FencingToken, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, Response, Revision};
 
 /// A hold and its owner, to be viewed.
 pub(super) struct HolderRef<'a> {
@@ -99,7 +101,7 @@ pub(crate) struct DetachedLocks {
 
 impl DetachedLocks {
     pub(super) fn response(self) -> Response {
-        let view = |lock: DetachedLock| lock.view(&mut ByteBudget::unlimited());
+        let view = |lock: DetachedLock| lock.view(&mut ByteBudget::new(usize::MAX));
         let (locks, is_cut) = page::collect(self.locks.into_iter(), self.limit, view);
         let next = if is_cut { locks.last().map(|lock| lock.path.clone()) } else { self.next };
         Response::Locks { locks, next }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::acquire::refused;
+use holdfast_primitives::kit::ResolvedPermits;
+use holdfast_primitives::reply_size::{reason_only, refused};
+
 use super::conditions::CameFrom;
 use super::namespace::Namespace;
 use super::purge::ClosedNamespace;
-use super::reply_size::reason_only;
 use super::waiting::WaitingRequest;
 use super::{LocksState, NamespaceKey};
-use crate::kit::ResolvedPermits;
 use crate::{
     AcquireOutcome, AskedHolds, BarrierAnswer, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path,
     PermitsView, Reason, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId, Woken,

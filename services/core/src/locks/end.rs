@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use super::attempts::Attempts;
+use holdfast_primitives::attempts::Attempts;
+
 use super::conditions::CameFrom;
 use super::hold::Hold;
 use super::owner::OwnerId;

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_primitives::chunked_set::ChunkedSet;
+
 use super::LocksState;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::tree::NodeId;
-use crate::chunked_set::ChunkedSet;
 use crate::{AccountId, EntryContext, FencingToken, Mode, Reason};
 
 /// Deadlines of a namespace.

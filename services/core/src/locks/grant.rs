@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_primitives::attempts::Attempts;
 
-use super::attempts::Attempts;
 use super::end::GrantContext;
 use super::hold::{Hold, HoldTerms, NO_REQUEST};
 use super::named_requests::LiveClaims;

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use holdfast_primitives::page::PageBudget;
+
 use super::event_block::Block;
 use super::event_view::{EventRecord, EventView, Segments};
 use super::owner::NO_OWNER;
-use crate::page::PageBudget;
 use crate::{CommandError, Event, Kinds, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Path, Revision, codec};
 
 /// The latest events in order of revision. They stay encoded, because few are ever read. A clone shares the blocks.

@@ -2,12 +2,12 @@
 
 use std::num::NonZeroU64;
 
+use holdfast_primitives::ask::Asks;
+use holdfast_primitives::metadata::EncodedMetadata;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::{CameFrom, SignalAnswer};
-use super::metadata::EncodedMetadata;
 use super::owner::OwnerId;
-use crate::ask::Asks;
 use crate::{FencingToken, Mode, Phase};
 
 /// One hold. A million holds must fit into a node, so rarely used fields are in [`HoldExtras`].

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::acquire::refused;
-use super::attempts::Attempts;
-use super::charge;
+use holdfast_primitives::attempts::Attempts;
+use holdfast_primitives::metadata::metadata_charge;
+use holdfast_primitives::reply_size::{reason_only, refused};
+
 use super::evaluate::Decision;
 use super::hold::HoldTerms;
 use super::namespace::Namespace;
 use super::owner::{NO_OWNER, WaitKey};
 use super::queue::QueuePosition;
-use super::reply_size::{reason_only, truncated};
+use super::reply_size::truncated;
 use super::request::Request;
 use super::sessions::NamedRequest;
 use super::tree::NodeId;
@@ -86,7 +87,7 @@ impl NamespaceTxn<'_> {
         let waiting = self.ns.waiting(position);
         terms.at_least_ms = waiting.terms.at_least_ms;
         let (bytes, claims) = (terms.metadata.len(), waiting.claims.len() as u64);
-        let more = charge::metadata(bytes).saturating_sub(charge::metadata(waiting.terms.metadata.len()));
+        let more = metadata_charge(bytes).saturating_sub(metadata_charge(waiting.terms.metadata.len()));
         if !self.has_capacity(more * claims) {
             terms.metadata = waiting.terms.metadata.clone();
         }

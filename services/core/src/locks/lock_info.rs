@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::ask::{AskedList, Asks};
+use holdfast_primitives::reply_size::{ByteBudget, MAX_REPLY_BYTES};
+
 use super::end::EndCause;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
-use super::reply_size::ByteBudget;
 use super::report::Report;
 use super::sessions::{NamedRequest, Session};
 use super::target::Target;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::ask::{AskedList, Asks};
 use crate::{
     AskedHolds, CommandError, Kind, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber, WaitId,
 };
@@ -206,7 +207,7 @@ impl Namespace {
 
     /// Shows lost holds, with as many of their current owners as fit into a response.
     fn lost_views<'a>(&self, lost: impl IntoIterator<Item = &'a ReportedHold>) -> Vec<LostHold> {
-        let (mut left, mut is_full) = (ByteBudget::for_owners(), false);
+        let (mut left, mut is_full) = (ByteBudget::new(MAX_REPLY_BYTES), false);
         let mut owner_of = |path| {
             let owner = if is_full { None } else { self.current_owner(path) };
             owner.filter(|owner| {

@@ -42,7 +42,6 @@ mod holds;
 mod idempotency;
 mod jobs;
 mod lock_info;
-mod metadata;
 mod name;
 mod named_requests;
 mod namespace;
@@ -104,6 +103,7 @@ use crate::{
 use durability::{absent, refusal_of, refusal_of_ask};
 use effects::EffectBuffer;
 use expire::FirstDue;
+use holdfast_primitives::budget::Budget;
 use jobs::JobQueue;
 use namespace::Namespace;
 use purge::ClosedNamespace;
@@ -113,18 +113,12 @@ use sweep::FinishedSweeps;
 use txn::NamespaceTxn;
 use units::Units;
 
-pub(crate) use acquire::refused;
-pub(crate) use attempts::Attempts;
 pub use capacity::Charge;
-pub(crate) use charge::{ASKED, metadata as metadata_charge, of_asks as asked_charge};
-pub(crate) use metadata::EncodedMetadata;
 pub use purge::Purged;
 pub(crate) use queries::BegunQuery;
-pub(crate) use reply_size::{reason_only, within_reply};
 pub(crate) use snapshot::FrozenLocks;
 pub(crate) use snapshot_items::delay_snapshot;
 pub use soft_table::{SoftTable, TableGarbage};
-pub(crate) use txn::Budget;
 pub use verify::Footprint;
 
 /// Units that every command costs.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
+use holdfast_primitives::chunked_set::ChunkedSet;
+
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::sessions::NamedRequest;
 use super::tree::NodeId;
-use crate::chunked_set::ChunkedSet;
 use crate::{Mode, WaitId};
 
 /// The requests of a session. The order of hashes is never visible.

@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use holdfast_primitives::barriers::Barriers;
+use holdfast_primitives::latches::Latches;
+use holdfast_primitives::permits::PermitTable;
+
 use super::awaited_holds::AwaitedCache;
 use super::blocked_index::BlockedIndex;
 use super::charge::ChargedBytes;
@@ -22,9 +26,6 @@ use super::table_log::TableLog;
 use super::tree::{NodeId, Tree};
 use super::units::Units;
 use super::waiting::{BlockedOn, ClaimSet, WaitingRequest, claim_set_of};
-use crate::barriers::Barriers;
-use crate::latches::Latches;
-use crate::permits::PermitTable;
 use crate::{Bounds, Claim, Durability, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.

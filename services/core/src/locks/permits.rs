@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use holdfast_primitives::budget::Budget;
+use holdfast_primitives::permits::{Choice, EndedPermits, PermitCursor, PermitItem, PermitTable, Requester, Scope};
+
 use super::LocksState;
 use super::bit_set::BitSet;
 use super::expire::FirstDue;
@@ -14,8 +17,7 @@ use super::restore::RestoreResult;
 use super::sessions::Session;
 use super::sight::covers;
 use super::target::Target;
-use super::txn::{Budget, NamespaceTxn};
-use crate::permits::{Choice, EndedPermits, PermitCursor, PermitItem, PermitTable, Requester, Scope};
+use super::txn::NamespaceTxn;
 use crate::{
     AcquirePermits, CommandError, Kind, Owner, PermitCommand, PermitWaitRecord, PermitsEnd, PermitsReport,
     ReportedPermits, Response, Revision, SessionEnd, SessionNumber, SessionView, WaitId,

@@ -1,14 +1,15 @@
 //! Where the tables of other kinds of things meet a namespace: its limits, its history, its deadlines and its effects.
 
+use holdfast_primitives::barriers::Barriers;
+use holdfast_primitives::kit::{FreeBytes, Kit, Means, Notice, Sight, TableEvent};
+use holdfast_primitives::latches::Latches;
+use holdfast_primitives::permits::{PermitItem, PermitTable};
+
 use super::event_view::{EventRecord, OwnerView};
 use super::namespace::Namespace;
 use super::owner::{NO_OWNER, Owners};
 use super::sight::sweep_mark;
 use super::txn::NamespaceTxn;
-use crate::barriers::Barriers;
-use crate::kit::{FreeBytes, Kit, Means, Notice, Sight, TableEvent};
-use crate::latches::Latches;
-use crate::permits::{PermitItem, PermitTable};
 use crate::{CommandError, EventKind, LatchCommand, Mode, Path, Response};
 
 /// The tables of a namespace, and the owners of locks.
@@ -54,7 +55,7 @@ impl NamespaceTxn<'_> {
         let sight = Sight { visible_ms, max_queue_position, has_sweeps, sweep_of: &sweep_of };
         let (wall_ms, with_views) = (self.wall_ms, self.with_views);
         let means = Means { limits, wall_ms, sight, with_views, is_frozen, waiting_elsewhere };
-        let mut kit = Kit::new(self.common, self.budget, means, free);
+        let mut kit = Kit::new(self.common.clock_ms, &mut self.common.revision, self.budget, means, free);
         let (latches, permits, barriers) = (&mut self.ns.latches, &mut self.ns.permits, &mut self.ns.barriers);
         let result = work(Tables { latches, permits, barriers, owners: &self.ns.owners }, &mut kit);
         let (notices, units) = kit.finish();

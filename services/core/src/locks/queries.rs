@@ -2,6 +2,9 @@
 
 use std::ops::Bound;
 
+use holdfast_primitives::page::{self, PageBudget, VISITS_PER_PAGE};
+use holdfast_primitives::reply_size::ByteBudget;
+
 use super::LocksState;
 use super::acquire::distinct_claims;
 use super::detached::{DetachedLock, DetachedLocks};
@@ -9,14 +12,13 @@ use super::durability::absent;
 use super::history::{EventPage, HistoryRange};
 use super::namespace::Namespace;
 use super::queue::QueuePosition;
-use super::reply_size::{ByteBudget, MAX_READERS_IN_GET, truncated};
+use super::reply_size::{MAX_GET_BYTES, MAX_READERS_IN_GET, truncated};
 use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
-use crate::page::{PageBudget, VISITS_PER_PAGE};
 use crate::{
     Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, KeepAliveOutcome, Kinds, NamespaceRef, Owner,
     Path, Query, ReportedHold, ReportedPermits, Response, Revision, SessionKeepAlive, SessionNumber, SessionRecord,
-    WaitId, WaitRecord, codec, page,
+    WaitId, WaitRecord, codec,
 };
 
 /// What a query has taken from the state. Its response is made when the state is no longer needed.
@@ -31,7 +33,7 @@ impl BegunQuery {
     pub(crate) fn response(self) -> Response {
         match self {
             Self::Events(events) => events.response(),
-            Self::Lock(lock) => Response::Lock(lock.view(&mut ByteBudget::for_get())),
+            Self::Lock(lock) => Response::Lock(lock.view(&mut ByteBudget::new(MAX_GET_BYTES))),
             Self::Locks(locks) => locks.response(),
         }
     }

@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use holdfast_primitives::chunked_set::ChunkedSet;
+
 use super::owner::OwnerId;
-use crate::chunked_set::ChunkedSet;
 use crate::{Mode, WaitId};
 
 /// A position in the queue of a namespace: upgrades first, then the other requests, each in order of arrival. Revisions

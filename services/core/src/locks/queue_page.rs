@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use holdfast_primitives::page::PageBudget;
+
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::{ClaimQueue, QueuePosition};
 use super::tree::NodeId;
 use super::waiting::{BlockedOn, WaitingRequest};
-use crate::page::PageBudget;
 use crate::{Blocker, Mode, QueuedRequestView, Reason, Refused, Response, WaitId, codec};
 
 /// Visits for one page. Beyond them it ends, but has at least one row.

@@ -1,12 +1,13 @@
 //! Limits on new state. They never affect existing state: it may always be extended and released.
 
+use holdfast_primitives::kit::quota_exceeded;
+
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::tree::PathLookup;
 use super::txn::NamespaceTxn;
-use crate::kit::quota_exceeded;
 use crate::{Claim, CommandError, Limits, Mode, Owner};
 
 impl NamespaceTxn<'_> {

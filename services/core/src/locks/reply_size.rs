@@ -1,74 +1,29 @@
 //! Limits the size of responses. Views are read from the state right after a step and never change it, so a replica
 //! without a caller to reply to omits them.
 
+use holdfast_primitives::reply_size::ByteBudget;
 use serde::Serialize;
 
 use super::LocksState;
 use super::namespace::Namespace;
 use super::txn::NamespaceTxn;
-use crate::{LockView, Path, Reason, Refused, Revision, codec};
+use crate::{LockView, Path, Refused, Revision, codec};
 
-/// Maximum bytes of a response with the outcome of a request and its locks. Only paths can exceed it.
-const MAX_REPLY_BYTES: usize = 64 * 1024;
 /// Maximum number of readers in the response to a query for one lock.
 pub(super) const MAX_READERS_IN_GET: usize = 1_000;
 /// Maximum bytes of these readers.
-const MAX_GET_BYTES: usize = 4 * 1024 * 1024;
-/// The part of [`MAX_REPLY_BYTES`] for blockers.
+pub(super) const MAX_GET_BYTES: usize = 4 * 1024 * 1024;
+/// The part of [`holdfast_primitives::reply_size::MAX_REPLY_BYTES`] for blockers.
 const MAX_BLOCKERS_BYTES: usize = 24 * 1024;
-/// The part of [`MAX_REPLY_BYTES`] for a deadlock cycle.
+/// The part of [`holdfast_primitives::reply_size::MAX_REPLY_BYTES`] for a deadlock cycle.
 const MAX_CYCLE_BYTES: usize = 16 * 1024;
-/// A response without locks, blockers and cycle.
-const REST_BYTES: usize = 64;
 /// Maximum bytes of a lock without its path and its holders.
 const LOCK_BYTES: usize = 64;
 
-/// The remaining bytes, encoded, of a response.
-pub(super) struct ByteBudget(usize);
-
-impl ByteBudget {
-    pub(super) fn unlimited() -> Self {
-        Self(usize::MAX)
-    }
-
-    /// Returns the budget of the response to a query for one lock.
-    pub(super) fn for_get() -> Self {
-        Self(MAX_GET_BYTES)
-    }
-
-    /// Returns the budget of the owners in a response that lists lost holds.
-    pub(super) fn for_owners() -> Self {
-        Self(MAX_REPLY_BYTES)
-    }
-
-    /// Returns the budget of the holders in a response with one lock.
-    pub(super) fn for_reply() -> Self {
-        Self(MAX_REPLY_BYTES - REST_BYTES)
-    }
-
-    /// Takes the encoded size of an item from the budget. Returns whether it fits.
-    pub(super) fn try_take(&mut self, shown: &impl Serialize) -> bool {
-        let left = self.0.checked_sub(codec::size(shown));
-        self.0 = left.unwrap_or(self.0);
-        left.is_some()
-    }
-}
-
 /// Returns the first items that fit.
 fn fitting_prefix<T: Serialize>(shown: Vec<T>, max_bytes: usize) -> Vec<T> {
-    let mut left = ByteBudget(max_bytes);
+    let mut left = ByteBudget::new(max_bytes);
     shown.into_iter().take_while(|one| left.try_take(one)).collect()
-}
-
-/// Returns how many items, from the first on, fit into a response that has `others` bytes besides.
-pub(crate) fn within_reply<T: Serialize>(shown: &[T], others: usize) -> usize {
-    let mut left = ByteBudget(MAX_REPLY_BYTES.saturating_sub(REST_BYTES + others));
-    shown.iter().take_while(|one| left.try_take(*one)).count()
-}
-
-/// Returns a refusal with a reason and nothing else.
-pub(crate) fn reason_only(reason: Reason) -> Refused {
-    Refused { reason, blockers: Vec::new(), queue_position: None, cycle: Vec::new() }
 }
 
 /// Truncates a refusal to the size limits.
@@ -84,7 +39,7 @@ impl Namespace {
     pub(super) fn views(&self, paths: &[&Path], revision: Revision, not_granted: bool) -> Vec<LockView> {
         let paths_take: usize = paths.iter().map(|path| codec::size(path) + LOCK_BYTES).sum();
         let others = if not_granted { MAX_BLOCKERS_BYTES + MAX_CYCLE_BYTES } else { 0 };
-        let mut left = ByteBudget(MAX_REPLY_BYTES.saturating_sub(REST_BYTES + others + paths_take));
+        let mut left = ByteBudget::for_reply(others + paths_take);
         paths.iter().map(|path| self.view(path, self.bounds.max_readers_in_reply, &mut left, revision)).collect()
     }
 }

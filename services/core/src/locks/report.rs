@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use holdfast_primitives::permits::PermitItem;
+
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
@@ -10,7 +12,6 @@ use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::waiting::WaitingRequest;
-use crate::permits::PermitItem;
 use crate::{FencingToken, RevokedReason};
 
 /// What stays of a session. Names only state that existed when the report named it, so its size is proportional to the

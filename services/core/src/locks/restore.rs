@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::attempts::Attempts;
+use holdfast_primitives::ask::AskRecord;
+use holdfast_primitives::attempts::Attempts;
+use holdfast_primitives::metadata::EncodedMetadata;
+
 use super::conditions::{CameFrom, SignalAnswer};
 use super::hold::{Hold, HoldExtras, NO_REQUEST};
 use super::jobs::JobCursors;
-use super::metadata::EncodedMetadata;
 use super::named_requests::LiveClaims;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
@@ -16,7 +18,6 @@ use super::snapshot_items::{GrantedItem, HoldItem, Item, OwnerItem, SessionItem}
 use super::tree::NodeId;
 use super::{LocksState, NamespaceKey};
 use crate::Application;
-use crate::ask::AskRecord;
 use crate::codec::DecodeError;
 use crate::shard_common::{CommonItem, ShardCommon, restore_items};
 use crate::{EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};

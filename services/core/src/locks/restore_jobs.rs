@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::ask::{Asks, AsksItem};
+
 use super::bit_set::BitSet;
 use super::hold::AtLeast;
 use super::owner::OwnerKey;
@@ -12,7 +14,6 @@ use super::sessions::Session;
 use super::snapshot_items::{BlockedOnItem, EndingSessionItem};
 use super::sweep::{MAX_SWEEPS, Sweep};
 use super::waiting::BlockedOn;
-use crate::ask::{Asks, AsksItem};
 use crate::codec::DecodeError;
 use crate::{FencingToken, Path, Revision, SessionNumber, WaitId};
 

@@ -1,7 +1,8 @@
 //! Restores requests that wait for locks, and owners that await conditions of locks.
 
+use holdfast_primitives::attempts::Attempts;
+
 use super::acquire::distinct_claims;
-use super::attempts::Attempts;
 use super::conditions::AwaitItem;
 use super::queue::QueuePosition;
 use super::restore::{AttemptsTarget, RESTORE_CONTEXT, RestoreResult, Restorer, ensure, owner_of};

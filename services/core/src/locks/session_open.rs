@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::charge;
-use super::metadata::EncodedMetadata;
+use holdfast_primitives::metadata::{EncodedMetadata, metadata_charge};
+
 use super::owner::{OwnerId, OwnerName};
 use super::sessions::{Session, SessionFacts};
 use super::txn::NamespaceTxn;
@@ -64,7 +64,7 @@ impl NamespaceTxn<'_> {
         let session_id = Arc::clone(session_id);
         let metadata = EncodedMetadata::of(&open.metadata);
         let kept = self.ns.sessions[&session_id].facts.metadata.len();
-        let has_room = self.has_capacity(charge::metadata(metadata.len()).saturating_sub(charge::metadata(kept)));
+        let has_room = self.has_capacity(metadata_charge(metadata.len()).saturating_sub(metadata_charge(kept)));
         let Some(session) = self.ns.sessions.get_mut(&session_id) else { return };
         self.ns.charged.sessions -= session.facts.charge(&session_id);
         let facts = Arc::make_mut(&mut session.facts);

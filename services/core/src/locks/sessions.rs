@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::attempts::Attempts;
-use super::metadata::EncodedMetadata;
+use holdfast_primitives::attempts::Attempts;
+use holdfast_primitives::metadata::EncodedMetadata;
+
 use super::name::Name;
 use super::named_requests::{LiveClaims, RequestIndex};
 use super::owner::{NO_OWNER, OwnerId};

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use holdfast_primitives::kit::{Sight, SweepMark};
+use holdfast_primitives::permits::{PermitItem, Scope};
+
 use super::namespace::Namespace;
 use super::sessions::Session;
 use super::sweep::Sweep;
 use super::target::Target;
-use crate::kit::{Sight, SweepMark};
-use crate::permits::{PermitItem, Scope};
 use crate::{Owner, Revision};
 
 impl Namespace {

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_primitives::barriers::FrozenBarriers;
+use holdfast_primitives::latches::FrozenLatches;
+use holdfast_primitives::permits::FrozenPermits;
 
 use super::LocksState;
 use super::conditions::{Await, AwaitItem, CameFrom, PastItem, SignalAnswer};
@@ -28,9 +31,6 @@ use super::sweep::Sweep;
 use super::table_log::TableLog;
 use super::tree::{Node, NodeId};
 use super::waiting::{BlockedOn, WaitingRequest};
-use crate::barriers::FrozenBarriers;
-use crate::latches::FrozenLatches;
-use crate::permits::FrozenPermits;
 use crate::shard_common::ShardCommon;
 use crate::{
     AccountId, Durability, FencingToken, Limits, NamespaceRef, Path, Revision, SessionEnd, SessionNumber, TableEpoch,

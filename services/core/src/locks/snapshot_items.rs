@@ -3,21 +3,21 @@
 
 use std::num::NonZeroU64;
 
+use holdfast_primitives::ask::AsksItem;
+use holdfast_primitives::barriers::BarrierItem;
+use holdfast_primitives::chunks::ChunkWriter;
+use holdfast_primitives::latches::LatchItem;
+use holdfast_primitives::metadata::EncodedMetadata;
+use holdfast_primitives::permits::SourceItem;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::{AwaitItem, PastItem};
 use super::hold::{AtLeast, HoldTerms};
 use super::jobs::JobCursors;
-use super::metadata::EncodedMetadata;
 use super::sweep::Sweep;
 use super::table_log::TableSession;
-use crate::ask::AsksItem;
-use crate::barriers::BarrierItem;
-use crate::chunks::ChunkWriter;
 use crate::codec::{self, DecodeError};
 use crate::first_limits;
-use crate::latches::LatchItem;
-use crate::permits::SourceItem;
 use crate::shard_common::CommonItem;
 use crate::{
     AccountId, Durability, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Phase, RequestId, Revision,

@@ -14,6 +14,8 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
+use holdfast_primitives::barriers::ArrivalCursor;
+use holdfast_primitives::permits::{EndedPermits, PermitCursor};
 use serde::{Deserialize, Serialize};
 
 use super::bit_set::BitSet;
@@ -26,8 +28,6 @@ use super::sessions::Session;
 use super::target::Target;
 use super::tree::{NodeId, Tree};
 use super::txn::NamespaceTxn;
-use crate::barriers::ArrivalCursor;
-use crate::permits::{EndedPermits, PermitCursor};
 use crate::{CommandError, JobState, Path, Reason, Revision, SessionEnd, SessionNumber, WaitId};
 
 /// Maximum number of concurrent sweeps in a namespace.

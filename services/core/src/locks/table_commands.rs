@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::kit::quota_exceeded;
+
 use super::LocksState;
 use super::durability::absent;
 use super::restore::RESTORE_CONTEXT;
 use super::sessions::SessionFacts;
 use super::table_log::TableLog;
 use super::txn::NamespaceTxn;
-use crate::kit::quota_exceeded;
 use crate::{
     BLOCK_REVISIONS, CommandError, Durability, EntryContext, Forfeit, MAX_FORFEITS, MAX_TABLE_TRANSITION_MS,
     MAX_WAITING_FOR, NamespaceRef, OpenSession, OpenTableSession, Reset, Response, Revision, RevisionBlock, SessionEnd,

@@ -12,6 +12,8 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_primitives::kit::quota_exceeded;
+
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::{NO_OWNER, OwnerId};
@@ -19,7 +21,6 @@ use super::queue::QueuePosition;
 use super::quota::effective_limit;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::kit::quota_exceeded;
 use crate::{CommandError, Limits, Mode};
 
 const HINT: &str = "release before you wait, or give each thread a holder";

@@ -2,6 +2,8 @@
 //!
 //! Every path knows the holds and waiting claims at it and below it, so walking down one path finds all conflicts.
 
+use holdfast_primitives::chunked_set::ChunkedSet;
+
 use super::charge;
 use super::evaluate::Evaluation;
 use super::hold::Hold;
@@ -13,7 +15,6 @@ use super::owner_multiset::OwnerMultiset;
 use super::path_table::{NodePath, PathTable};
 use super::queue::{ClaimQueue, Queue, QueuePosition};
 use super::slab::Slab;
-use crate::chunked_set::ChunkedSet;
 use crate::{Mode, Path, Revision};
 
 /// Identifies a path of the tree.

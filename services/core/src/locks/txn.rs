@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use holdfast_primitives::budget::Budget;
+
 use super::effects::EffectBuffer;
 use super::event_view::{EventRecord, OwnerView};
 use super::expire::{Deadline, FirstDue, WaitEnd};
@@ -15,7 +17,7 @@ use super::sessions::Session;
 use super::sweep::FinishedSweeps;
 use super::tree::NodeId;
 use crate::shard_common::ShardCommon;
-use crate::{Bounds, CommandError, EventKind, FencingToken, MessageSeq, Mode, Path, Revision, Rules, SessionNumber};
+use crate::{CommandError, EventKind, FencingToken, MessageSeq, Mode, Path, Revision, Rules, SessionNumber};
 
 /// A namespace together with the parts of its shard that a command may also change.
 pub(super) struct NamespaceTxn<'a> {
@@ -40,46 +42,6 @@ pub(super) struct NamespaceTxn<'a> {
     pub(super) with_views: bool,
     /// The charge of the account's other namespaces.
     pub(super) other_namespaces_bytes: u64,
-}
-
-/// The work that may still be done before the next entry.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Budget {
-    pub(crate) ends: usize,
-    pub(crate) grants: usize,
-    pub(crate) visits: usize,
-    /// Awaits that may be moved to the queues of their locks.
-    pub(crate) moves: usize,
-}
-
-impl Budget {
-    /// Returns the budget of one slice.
-    pub(super) fn of(bounds: &Bounds) -> Self {
-        let grants = bounds.grants_per_slice;
-        Self { ends: bounds.ends_per_slice, grants, visits: bounds.visits_per_slice, moves: grants }
-    }
-}
-
-impl Budget {
-    /// Takes the first items, at most as many as the remaining ends.
-    pub(super) fn take<T>(&mut self, things: impl Iterator<Item = T>) -> Vec<T> {
-        let taken: Vec<T> = things.take(self.ends).collect();
-        self.ends -= taken.len();
-        taken
-    }
-
-    /// Returns whether there is room for one more end, and takes that. What costs nothing else counts, too. The first
-    /// call in a slice returns true, so call it only if there is something to end or to enter.
-    pub(super) fn takes_end(&mut self) -> bool {
-        let has_room = self.has_room();
-        self.ends = self.ends.saturating_sub(1);
-        has_room
-    }
-
-    /// Returns whether there is room for one more end.
-    pub(super) fn has_room(&self) -> bool {
-        self.ends > 0 && self.grants > 0 && self.visits > 0
-    }
 }
 
 impl NamespaceTxn<'_> {

@@ -1,10 +1,11 @@
 //! Views of locks, holders, waiting requests and sessions.
 
+use holdfast_primitives::reply_size::ByteBudget;
+
 use super::detached::filled;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::queue::QueuePosition;
-use super::reply_size::ByteBudget;
 use super::tree::NodeId;
 use crate::{Blocker, Claim, HolderView, LockView, Mode, Path, Phase, Revision, WaitView};
 
@@ -17,7 +18,7 @@ impl Namespace {
 
     /// Returns the view of a lock with as many readers as most responses contain, as far as they fit.
     pub(super) fn bounded_view(&self, path: &Path, revision: Revision) -> LockView {
-        self.view(path, self.bounds.max_readers_in_reply, &mut ByteBudget::for_reply(), revision)
+        self.view(path, self.bounds.max_readers_in_reply, &mut ByteBudget::for_reply(0), revision)
     }
 
     /// Returns the holder of a path: the writer, or the first reader.

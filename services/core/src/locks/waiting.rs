@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::attempts::Attempts;
+use holdfast_primitives::attempts::Attempts;
+
 use super::conditions::CameFrom;
 use super::hold::HoldTerms;
 use super::namespace::Namespace;

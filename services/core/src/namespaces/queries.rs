@@ -2,8 +2,10 @@
 
 use std::ops::Bound;
 
+use holdfast_primitives::page;
+
 use super::NamespacesState;
-use crate::{AccountId, CommandError, Limits, Query, Response, page};
+use crate::{AccountId, CommandError, Limits, Query, Response};
 
 impl NamespacesState {
     /// Returns `None` for queries of other applications.

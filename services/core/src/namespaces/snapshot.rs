@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_primitives::chunks::ChunkWriter;
 use serde::{Deserialize, Serialize};
 
 use super::ended_keys::EndedKeys;
 use super::{AccountRecord, NamespacesState};
 use crate::Application;
-use crate::chunks::ChunkWriter;
 use crate::codec::DecodeError;
 use crate::first_limits;
 use crate::shard_common::{CommonItem, ShardCommon, restore_items};

@@ -9,13 +9,13 @@ const CHECKS: [&str; 8] =
     [".expect(", ".unwrap()", "assert!(", "assert_eq!(", "assert_ne!(", "panic!(", "unreachable!(", "todo!("];
 /// Check a whole state, for tests only.
 const VERIFY_FILES: [&str; 7] = [
-    "barriers/verify.rs",
-    "latches/verify.rs",
+    "primitives/barriers/verify.rs",
+    "primitives/latches/verify.rs",
     "locks/conditions/verify.rs",
     "locks/soft_table/verify.rs",
     "locks/table_log/verify.rs",
     "locks/verify.rs",
-    "permits/verify.rs",
+    "primitives/permits/verify.rs",
 ];
 
 fn root() -> PathBuf {
@@ -25,10 +25,16 @@ fn root() -> PathBuf {
     PathBuf::from(folder)
 }
 
-/// The text of each file of the source without its unit tests, by its path.
+/// The text of each file of the source without its unit tests, by its path, and that of each file of the primitives.
 fn sources() -> BTreeMap<String, String> {
-    let (folder, mut sources) = (root().join("src"), BTreeMap::new());
-    let mut open = vec![folder.clone()];
+    let mut sources = BTreeMap::new();
+    add_sources(&root().join("src"), "", &mut sources);
+    add_sources(&root().join("../primitives/src"), "primitives/", &mut sources);
+    sources
+}
+
+fn add_sources(folder: &Path, prefix: &str, sources: &mut BTreeMap<String, String>) {
+    let mut open = vec![folder.to_owned()];
     while let Some(path) = open.pop() {
         if path.is_dir() {
             open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
@@ -36,12 +42,11 @@ fn sources() -> BTreeMap<String, String> {
         }
         let text = fs::read_to_string(&path).unwrap();
         let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
-        let name = path.strip_prefix(&folder).unwrap().to_str().unwrap().to_owned();
+        let name = format!("{prefix}{}", path.strip_prefix(folder).unwrap().to_str().unwrap());
         if !VERIFY_FILES.contains(&name.as_str()) {
             sources.insert(name, text.to_owned());
         }
     }
-    sources
 }
 
 /// The code without comments; texts are kept.

@@ -35,7 +35,7 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 17] = [
 ];
 
 /// What has to be there, whatever else is.
-const EXPECTED_METRICS: [&str; 21] = [
+const EXPECTED_METRICS: [&str; 22] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
     "holdfast_refusals_total",

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::attempts::Attempts;
+use holdfast_primitives::kit::quota_exceeded;
+use holdfast_primitives::metadata::{EncodedMetadata, metadata_charge};
+use holdfast_primitives::reply_size::{reason_only, refused};
+
 use super::charge::of_await;
 use super::{Await, AwaitStage};
-use crate::kit::quota_exceeded;
-use crate::locks::acquire::refused;
-use crate::locks::attempts::Attempts;
 use crate::locks::charge;
 use crate::locks::end::EndCause;
 use crate::locks::hold::{Hold, HoldTerms};
-use crate::locks::metadata::EncodedMetadata;
 use crate::locks::owner::{NO_OWNER, OwnerId};
-use crate::locks::reply_size::{reason_only, truncated};
+use crate::locks::reply_size::truncated;
 use crate::locks::tree::NodeId;
 use crate::locks::txn::NamespaceTxn;
 use crate::{
@@ -149,7 +150,7 @@ impl NamespaceTxn<'_> {
     fn updated_terms(&self, request: &AwaitRequest<'_>, wait: WaitId) -> Option<HoldTerms> {
         let before = &self.ns.conditions.get(wait)?.terms;
         let mut terms = request.new_terms(before);
-        let bytes = |terms: &HoldTerms| charge::metadata(terms.metadata.len());
+        let bytes = |terms: &HoldTerms| metadata_charge(terms.metadata.len());
         let more = bytes(&terms).saturating_sub(bytes(before));
         if !self.has_capacity(more) || more > self.ns.free_bytes(self.other_namespaces_bytes).of_tables {
             terms.metadata = before.metadata.clone();

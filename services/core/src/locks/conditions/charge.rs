@@ -2,11 +2,12 @@
 //! limit of their namespace's tables. An await is charged with what it will take while it waits for its lock again, too,
 //! so that no signal fails for want of room.
 
+use holdfast_primitives::item_bytes::ItemBytes;
+use holdfast_primitives::metadata::EncodedMetadata;
+
 use super::Await;
 use super::came_from::{of_past, of_signal};
-use crate::item_bytes::ItemBytes;
 use crate::locks::charge::{self, NODE_EXTRA};
-use crate::locks::metadata::EncodedMetadata;
 use crate::{AwaitCondition, Claim, Mode, Path};
 
 /// An await without the name of its condition, its owner, and what it will take while it waits.

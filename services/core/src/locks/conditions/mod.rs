@@ -24,12 +24,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_primitives::attempts::Attempts;
+use holdfast_primitives::item_bytes::ItemBytes;
 
-use super::attempts::Attempts;
 use super::hold::HoldTerms;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
-use crate::item_bytes::ItemBytes;
 use crate::{FencingToken, Path, Revision, SessionNumber, WaitId, Woken};
 
 pub(super) use came_from::{CameFrom, SignalAnswer};

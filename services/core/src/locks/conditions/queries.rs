@@ -3,17 +3,20 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use holdfast_primitives::page;
+use holdfast_primitives::reply_size::reason_only;
+
 use super::charge::of_await;
 use super::{Await, AwaitStage};
 use crate::locks::LocksState;
 use crate::locks::namespace::Namespace;
 use crate::locks::owner::{NO_OWNER, OwnerId};
 use crate::locks::queue::QueuePosition;
-use crate::locks::reply_size::{reason_only, truncated};
+use crate::locks::reply_size::truncated;
 use crate::locks::sessions::NamedRequest;
 use crate::{
     AcquireOutcome, AwaitCondition, AwaitRecord, AwaitView, CancelAwait, CommandError, ConditionQuery, ConditionView,
-    Enqueued, FencingToken, NamespaceRef, Path, Reason, Refused, Response, Revision, SessionAwait, WaitId, page,
+    Enqueued, FencingToken, NamespaceRef, Path, Reason, Refused, Response, Revision, SessionAwait, WaitId,
 };
 
 impl LocksState {

@@ -1,10 +1,10 @@
 //! Commands for conditions, and those of connected sessions, which name their lock by the request that holds it.
 
+use holdfast_primitives::reply_size::{reason_only, refused};
+
 use super::await_lock::AwaitRequest;
 use super::signal::SignalRequest;
-use crate::locks::acquire::refused;
 use crate::locks::owner::OwnerId;
-use crate::locks::reply_size::reason_only;
 use crate::locks::sessions::NamedRequest;
 use crate::locks::txn::NamespaceTxn;
 use crate::{

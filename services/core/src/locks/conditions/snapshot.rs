@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::attempts::Attempts;
 use serde::{Deserialize, Serialize};
 
 use super::{Await, CameFrom, SignalAnswer, WakeCall};
 use crate::codec::DecodeError;
-use crate::locks::attempts::Attempts;
 use crate::locks::hold::HoldTerms;
 use crate::locks::owner::NO_OWNER;
 use crate::locks::restore::ensure;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::ask::Asks;
+use holdfast_primitives::attempts::Attempts;
+use holdfast_primitives::barriers::BarrierCursor;
+use holdfast_primitives::chunks::{ChunkWriter, first_after};
+use holdfast_primitives::latches::LatchCursor;
+use holdfast_primitives::permits::SourceCursor;
+
 use super::{FrozenLocks, FrozenNamespace, session_item};
-use crate::ask::Asks;
-use crate::barriers::BarrierCursor;
-use crate::chunks::{ChunkWriter, first_after};
-use crate::latches::LatchCursor;
-use crate::locks::attempts::Attempts;
 use crate::locks::hold::Hold;
 use crate::locks::owner::{OwnerId, OwnerName};
 use crate::locks::queue::QueuePosition;
@@ -16,7 +18,6 @@ use crate::locks::snapshot_items::Item;
 use crate::locks::sweep::Sweep;
 use crate::locks::tree::NodeId;
 use crate::locks::waiting::WaitingRequest;
-use crate::permits::SourceCursor;
 use crate::{Application, Durability, FencingToken, Revision, SessionNumber, TableEpoch, UsageTotals, codec};
 
 /// Number of process ids in one item.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::attempts::Attempts;
+use holdfast_primitives::metadata::EncodedMetadata;
+
 use super::reported::ReportedClaim;
-use crate::locks::attempts::Attempts;
 use crate::locks::charge;
 use crate::locks::end::GrantContext;
 use crate::locks::hold::HoldTerms;
-use crate::locks::metadata::EncodedMetadata;
 use crate::locks::sessions::NamedRequest;
 use crate::locks::txn::NamespaceTxn;
 use crate::{Owner, ReportedHold, ReportedRequest, RevokedReason};

@@ -216,7 +216,10 @@ impl Row {
             }
         }
         if self.slice_ms > MAX_SLICE_MS.max(MAX_BASELINE_RATIO * self.calm_slice_ms) {
-            findings.push(format!("a slice took up to {} ms of processor time, calm {}", self.slice_ms, self.calm_slice_ms));
+            findings.push(format!(
+                "a slice took up to {} ms of processor time, calm {}",
+                self.slice_ms, self.calm_slice_ms
+            ));
         }
         let max_growth_mib = attack.max_growth_mib * self.accounts.max(1) as u64;
         for [before, most, _] in &self.memory {

@@ -24,6 +24,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Before a caller that is refused for now asks again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// The longest such delay, which doubles each time: tens of thousands who ask at once would keep the service from
+/// whoever has yet to wait.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(8);
 
 /// The locks of one of those who wait, in as many requests as they take.
 fn own_locks(number: usize) -> Vec<Lock> {
@@ -242,13 +245,15 @@ pub(crate) async fn waits(enemy: Attacker) -> AttackResult {
         for number in first..count.min(first + CALLERS_PER_CONNECTION) {
             let (grpc, message, refused) = (grpc.clone(), wait_request(&enemy, number), Arc::clone(&refused));
             callers.spawn(async move {
-                // Whoever comes faster than the rate, or finds a queue full, tries again.
+                // Whoever comes faster than the rate, or finds a queue full, tries again, more and more rarely.
+                let mut delay = RETRY_DELAY;
                 while let Err(status) = grpc.acquire(message.clone()).await {
                     if refused_limit(&status).as_deref() == Some("max_held_calls") {
                         refused.fetch_add(1, Ordering::Relaxed);
                         return;
                     }
-                    wait_for(RETRY_DELAY).await;
+                    wait_for(delay).await;
+                    delay = (2 * delay).min(MAX_RETRY_DELAY);
                 }
             });
         }
