@@ -4,11 +4,12 @@
 //! Clients do not lack it: they hold fencing tokens and numbers of sessions, and shards may have received messages that
 //! their sender does not remember. So all numbers continue far above any that can have been assigned.
 
+use holdfast_primitives::kit::REVISION_LIMIT;
+
 use crate::Revision;
 use crate::codec::DecodeError;
 use crate::locks;
 use crate::shard::ShardState;
-use crate::shard_common::REVISION_LIMIT;
 
 /// The increment that a restore applies to revisions, including fencing tokens, and to message numbers between shards.
 /// At a million changes a second it covers 12 days between the backup and the loss of the cluster.

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use holdfast_primitives::kit::REVISION_LIMIT;
 use holdfast_primitives::page;
 
 use crate::recent_by_account::{Capacity, RecentByAccount};
-use crate::shard_common::REVISION_LIMIT;
 use crate::{
     AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, BarrierCommand, Bounds,
     Command, EntryContext, Kind, LocksCommand, MAX_PAGE_SIZE, NamespacesCommand, Path, PermitCommand, Response,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_primitives::chunks;
-use holdfast_primitives::kit::next_revision;
+use holdfast_primitives::kit::{REVISION_LIMIT, next_revision};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -166,9 +166,6 @@ impl ShardCommon {
         Ok(())
     }
 }
-
-/// Revisions below this are exact as JSON numbers. A shard with a million changes a second reaches it in 285 years.
-pub(crate) const REVISION_LIMIT: Revision = 1 << 53;
 
 const OTHER_BOUNDS: &str = "it was taken within other bounds";
 

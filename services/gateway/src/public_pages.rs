@@ -13,7 +13,7 @@ use holdfast_backend::Service;
 
 use crate::connection_limiter::ActivityGuard;
 use crate::grpc::status;
-use crate::rest::Problem;
+use crate::rest::problem::Problem;
 
 /// The method of probes.
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";

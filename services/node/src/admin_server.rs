@@ -20,6 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::group_machine::ShardPart;
+use crate::leadership_return;
 use crate::node::NodeInner;
 use crate::replica::{Replica, ShardReplica, StateComparison};
 
@@ -117,9 +118,10 @@ impl OperationsService for AdminServer {
     async fn hand_over(&self, request: Request<HandOverRequest>) -> Result<Response<HandOverAnswer>, Status> {
         self.shared.authorize(&request)?;
         let HandOverRequest { replica, to } = request.into_inner();
-        let group = self.replica(replica)?.group.clone();
+        let (shared, replica) = (Arc::clone(&self.shared), self.replica(replica)?);
         let moving = spawn_temporary("operation", async move {
-            group.transfer_leadership_among(|id| to == 0 || id == to, TRANSFER_TIMEOUT).await
+            leadership_return::announce_move(&shared, &replica, to).await;
+            replica.group.transfer_leadership_among(|id| to == 0 || id == to, TRANSFER_TIMEOUT).await
         });
         match moving.await {
             Ok(true) => Ok(Response::new(HandOverAnswer {})),

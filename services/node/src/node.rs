@@ -61,6 +61,8 @@ pub(crate) struct NodeInner {
     pub(crate) node_id: String,
     /// The release of this program.
     pub(crate) release: String,
+    /// The random number of this process.
+    pub(crate) run: u64,
     /// The current config.
     pub(crate) map: watch::Sender<Arc<ShardMap>>,
     /// Where the node stores a config received while it runs; `None` in a simulation.
@@ -203,6 +205,7 @@ impl Node {
                 tasks: TaskSet::new(TaskOwner::process()),
                 node_id: options.node_id.clone(),
                 release: options.release.clone(),
+                run,
                 map: watch::Sender::new(Arc::new(map.clone())),
                 data_dir: kept.data_dir,
                 run_notes: kept.run_notes,

@@ -23,7 +23,7 @@ impl ItemBytes {
 
     /// Returns what the texts of a thing take: its path, which is in the table and in an index, its description and its
     /// metadata, given the lengths of both.
-    pub fn of_texts(path: &Path, description: usize, metadata: usize) -> Self {
+    pub(crate) fn of_texts(path: &Path, description: usize, metadata: usize) -> Self {
         let text: usize = path.0.iter().map(String::len).sum();
         let path = Self { charged: 2 * path_charge(path), counted: text as u64 };
         path + Self::from(description as u64) + Self::of_metadata(metadata)

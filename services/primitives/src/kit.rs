@@ -14,8 +14,11 @@ use crate::{
     ReportedPermits, Revision, RevokedReason, SessionNumber, WaitId,
 };
 
+/// Revisions below this are exact as JSON numbers. A shard with a million changes a second reaches it in 285 years.
+pub const REVISION_LIMIT: Revision = 1 << 53;
+
 /// The units of an end that no event tells of: the thing, and where it is found. An event counts as much.
-pub const END_UNITS: usize = 2;
+pub(crate) const END_UNITS: usize = 2;
 
 /// The means of a table during one command or one slice.
 pub struct Kit<'a> {
@@ -247,7 +250,7 @@ impl<'a> Kit<'a> {
     ///
     /// # Errors
     /// `QuotaExceeded`.
-    pub fn check_bytes(&self, more: impl Into<ItemBytes>) -> Result<(), CommandError> {
+    pub(crate) fn check_bytes(&self, more: impl Into<ItemBytes>) -> Result<(), CommandError> {
         let more: ItemBytes = more.into();
         if more.charged > self.free.of_account {
             return Err(quota_exceeded(
@@ -280,7 +283,7 @@ pub fn next_revision(revision: &mut Revision) -> Revision {
 ///
 /// # Errors
 /// When it has no segments, or too many.
-pub fn check_path(limits: &Limits, path: &Path) -> Result<(), CommandError> {
+pub(crate) fn check_path(limits: &Limits, path: &Path) -> Result<(), CommandError> {
     let max = limits.max_path_depth.min(Limits::PATH_DEPTH);
     if path.0.is_empty() {
         return Err(CommandError::InvalidArgument("a path has at least one segment".to_owned()));

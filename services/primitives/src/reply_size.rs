@@ -7,7 +7,7 @@ use crate::{AcquireOutcome, Reason, Refused, codec};
 /// Maximum bytes of a response with the outcome of a request and its locks. Only paths can exceed it.
 pub const MAX_REPLY_BYTES: usize = 64 * 1024;
 /// A response without locks, blockers and cycle.
-pub const REST_BYTES: usize = 64;
+const REST_BYTES: usize = 64;
 
 /// The remaining bytes, encoded, of a response.
 pub struct ByteBudget(usize);
@@ -32,7 +32,7 @@ impl ByteBudget {
 }
 
 /// Returns how many items, from the first on, fit into a response that has `others` bytes besides.
-pub fn within_reply<T: Serialize>(shown: &[T], others: usize) -> usize {
+pub(crate) fn within_reply<T: Serialize>(shown: &[T], others: usize) -> usize {
     let mut left = ByteBudget::for_reply(others);
     shown.iter().take_while(|one| left.try_take(*one)).count()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::proposal_queue::Proposal;
+use crate::proposal::Proposal;
 
 /// Commands in one entry.
 const MAX_BATCH_COMMANDS: usize = 2_048;

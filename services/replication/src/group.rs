@@ -4,13 +4,14 @@ mod propose;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdfast_storage::ReplicaStore;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use openraft::async_runtime::watch::WatchReceiver;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::checkpoints::Checkpoints;
@@ -23,6 +24,7 @@ use crate::lease::{self, LeaseTracker};
 use crate::log_compaction::EntryLimits;
 use crate::log_store::{LogStore, VotedTerm};
 use crate::network::{MemberLocations, MemberLocationsReceiver, PeerConnections, RaftNetwork};
+use crate::operator_move::OperatorMove;
 use crate::options::GroupOptions;
 use crate::proposal_queue::ProposalQueue;
 use crate::proposer::{HeaderSource, InFlightEntries, Proposer};
@@ -85,8 +87,7 @@ pub(crate) struct Inner {
     peer_connections: PeerConnections,
     failures: LocalFailures,
     failure_transfers: tokio::sync::Mutex<FailureTransfers>,
-    /// The term in which this replica leads if it is elected after a leader named it.
-    named_term: AtomicU64,
+    latest_move: Mutex<Option<OperatorMove>>,
     poison_lock: tokio::sync::Mutex<()>,
     checkpoints: Checkpoints,
     /// While false, the replica does not stand for election either.
@@ -167,7 +168,7 @@ impl Group {
             peer_connections,
             failures,
             failure_transfers: tokio::sync::Mutex::default(),
-            named_term: AtomicU64::new(0),
+            latest_move: Mutex::default(),
             poison_lock: tokio::sync::Mutex::default(),
             checkpoints: Checkpoints::default(),
             may_vote,
@@ -379,15 +380,8 @@ impl Group {
         &self.inner.failure_transfers
     }
 
-    /// Records that the leader of this term named this replica as its successor.
-    pub(crate) fn record_named_by(&self, term: u64) {
-        self.inner.named_term.store(term + 1, Ordering::Release);
-    }
-
-    /// Returns true if this replica leads, or would lead, in this term because the previous leader named it: that one
-    /// stops, or somebody moved the leadership.
-    pub fn was_named(&self, term: u64) -> bool {
-        self.inner.named_term.load(Ordering::Acquire) == term
+    pub(crate) fn latest_move(&self) -> &Mutex<Option<OperatorMove>> {
+        &self.inner.latest_move
     }
 
     /// Returns the lock of whoever changes the stored records of failed shards.

@@ -15,8 +15,8 @@ use crate::types::LogId;
 /// How often the leader checks for a follower's acknowledgement.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Entries that a replica may lack while it is ready to lead: fewer than commands in flight add between two answers.
-const MAX_READY_LAG: u64 = 5_000;
+/// Entries that a replica may lack while it is ready to lead: as many as are in flight under load, between two answers.
+const MAX_READY_LAG: u64 = 256;
 
 /// Timeout of a transfer because of a full disk.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -153,19 +153,22 @@ impl Group {
         }
     }
 
-    /// Returns true if a voter could take over from this leader now and serve as well: it answers, it has the log but for
-    /// what is in flight, all of its shards serve, and its disk has space.
+    /// Returns true if a voter could take over from this leader now and serve as well: it answers, it has the log and has
+    /// applied it but for what is in flight, all of its shards serve, and its disk has space.
     pub fn is_ready_to_lead(&self, replica: u64) -> bool {
         let Some(leads) = self.leadership() else { return false };
         let alive = self.lease_tracker().acknowledged_within(leads.term, self.timing().usable_lease());
-        let metrics = self.raft().metrics();
-        let lag = {
+        let (matched, last) = {
+            let metrics = self.raft().metrics();
             let metrics = metrics.borrow_watched();
             let matched = metrics.replication.as_ref().and_then(|matched| matched.get(&replica).copied().flatten());
-            metrics.last_log_index.unwrap_or_default().saturating_sub(matched.map_or(0, |log| log.index))
+            (matched.map(|log| log.index), metrics.last_log_index.unwrap_or_default())
         };
-        let serves_all = self.replica_report(replica).failed_shards.is_empty();
-        alive.contains(&replica) && lag <= MAX_READY_LAG && serves_all && self.peer_has_disk_space(replica)
+        let report = self.replica_report(replica);
+        let has_log = matched.is_some_and(|matched| last.saturating_sub(matched) <= MAX_READY_LAG);
+        let has_applied = self.last_applied_index().saturating_sub(report.applied_index) <= MAX_READY_LAG;
+        let serves_all = report.failed_shards.is_empty() && self.peer_has_disk_space(replica);
+        alive.contains(&replica) && has_log && has_applied && serves_all
     }
 
     /// Returns the run of the process that has another replica, as far as this one knows; 0 if it never met any.

@@ -2,18 +2,16 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use bytes::Bytes;
 use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
 use holdfast_mutations::{Mutation, is_enabled};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use crate::entry_batch::{EntryBatch, MAX_BATCH_COMMANDS_OF_ACCOUNT, MAX_BATCH_UNITS};
 use crate::error::{ProposeError, QueueLimit};
+use crate::proposal::Proposal;
 
 /// Minimum bytes that a command counts for in the queue.
 const MIN_COMMAND_BYTES: usize = 4 * 1024;
@@ -26,10 +24,6 @@ const MAX_BYTES_OF_SHARD: usize = 8 * 1024 * 1024;
 const MIN_COMMANDS_OF_ACCOUNT: usize = MAX_BATCH_COMMANDS_OF_ACCOUNT;
 /// Queued commands of the leader itself; it has few, each after the other.
 const MAX_OWN_COMMANDS: usize = 1_024;
-
-const QUEUED: u8 = 0;
-const PROPOSED: u8 = 1;
-const CANCELLED: u8 = 2;
 
 const LANE_IS_FULL: QueueLimit = QueueLimit {
     what: "the number of commands of an account in the queue of a group, and their size in units of 4 KiB,",
@@ -46,49 +40,6 @@ const QUEUE_IS_FULL: QueueLimit = QueueLimit {
 const OWN_QUEUE_IS_FULL: &str = "the leader's own commands wait already; try again later";
 /// What may wait for the log of a group: commands of an account, of a shard, and all.
 pub const QUEUE_LIMITS: [QueueLimit; 3] = [LANE_IS_FULL, SHARD_IS_FULL, QUEUE_IS_FULL];
-
-pub(crate) type ProposalResult = Result<Bytes, ProposeError>;
-
-/// Whether a command has left the queue. Decides between "nothing was done" and "outcome unknown" when its caller
-/// cancels.
-#[derive(Clone, Default)]
-pub(crate) struct ProposalState(Arc<AtomicU8>);
-
-impl ProposalState {
-    /// Cancels the command. Returns true if it was not proposed, and so never will be.
-    pub(crate) fn cancel(&self) -> bool {
-        self.0.compare_exchange(QUEUED, CANCELLED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Returns true if the caller has cancelled.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire) == CANCELLED
-    }
-
-    pub(crate) fn mark_proposed(&self) -> bool {
-        self.0.compare_exchange(QUEUED, PROPOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-}
-
-/// A command to be written to the log.
-pub(crate) struct Proposal {
-    /// The number of the shard.
-    pub(crate) shard: u32,
-    /// The term of the leader that it is addressed to.
-    pub(crate) term: u64,
-    /// Without a command, only the shard's clock is to advance.
-    pub(crate) command: Option<Bytes>,
-    /// Its minimum cost in units.
-    pub(crate) min_units: u64,
-    pub(crate) state: ProposalState,
-    pub(crate) reply: oneshot::Sender<ProposalResult>,
-}
-
-impl Proposal {
-    pub(crate) fn bytes(&self) -> usize {
-        self.command.as_ref().map_or(0, Bytes::len)
-    }
-}
 
 struct State {
     /// Commands of the leader itself, on behalf of all accounts.
@@ -308,8 +259,12 @@ impl ProposalQueue {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use tokio::sync::oneshot;
+
     use super::*;
     use crate::entry_batch::MAX_BATCH_COMMANDS_OF_SHARD;
+    use crate::proposal::{ProposalResult, ProposalState};
 
     fn proposal(shard: u32, units: u64) -> (Proposal, oneshot::Receiver<ProposalResult>) {
         let (reply, answered) = oneshot::channel();

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::error::ProposeError;
-use crate::proposal_queue::ProposalResult;
+use crate::proposal::ProposalResult;
 
 /// The caller of one command.
 pub(crate) type ReplySink = oneshot::Sender<ProposalResult>;

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
 
-use crate::callers::Callers;
+use crate::callers::{CallerId, Callers};
 use crate::connection::{Connection, ServerConnection};
 use crate::dialer::ByteStream;
 use crate::frames::FrameCodec;
@@ -29,17 +29,6 @@ use crate::protocol::{PREAMBLE, Protocol, RELEASE, WIRE_VERSION};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a peer without a certificate of the cluster is served: enough for a probe.
 const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Who opened a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallerId {
-    /// A node's id, or an id that a gateway drew at its start.
-    pub name: String,
-    /// Differs at every start of the process; 0 where the name does.
-    pub run: u64,
-    /// The rising number of the process's connections.
-    pub connection: u64,
-}
 
 /// Serves the connections of a protocol.
 pub trait Server<P: Protocol>: Send + Sync + 'static {

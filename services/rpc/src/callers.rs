@@ -5,8 +5,18 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::acceptor::CallerId;
 use crate::protocol::Protocol;
+
+/// Who opened a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerId {
+    /// A node's id, or an id that a gateway drew at its start.
+    pub name: String,
+    /// Differs at every start of the process; 0 where the name does.
+    pub run: u64,
+    /// The rising number of the process's connections.
+    pub connection: u64,
+}
 
 /// Callers remembered for each protocol. Those whose connections have ended make room first; late frames of one that was
 /// removed are then handled like any other.

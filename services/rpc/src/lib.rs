@@ -30,11 +30,11 @@ mod protocol;
 mod reply_queue;
 mod responder;
 
-pub use acceptor::{Acceptor, CallerId, Incoming, Server};
+pub use acceptor::{Acceptor, Incoming, Server};
 pub use budget::{ByteBudget, NestedBudget, NestedReservation, Reservation};
 pub use call_count::CallLimit;
 pub use call_handler::{CallControl, CallHandler, ReplyHandle, may_be_deferred};
-pub use callers::Callers;
+pub use callers::{CallerId, Callers};
 pub use channel::{ChannelOptions, Link, connect, run};
 pub use connection::{ClientConnection, Connection, Event, ServerConnection};
 pub use dialer::{ByteStream, ConnectError, Dialer, Stream, TcpDialer, TlsDialer};

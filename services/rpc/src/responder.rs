@@ -13,9 +13,10 @@ use holdfast_supervise::{SharedGroup, YieldToReady, spawn_temporary, survive_pan
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::acceptor::{CallerId, Server};
+use crate::acceptor::Server;
 use crate::call_count::{CallCount, CallLimit, CountedCall};
 use crate::call_handler::{CallControl, CallHandler, ReplyHandle, may_be_deferred};
+use crate::callers::CallerId;
 use crate::connection::{Event, ServerConnection};
 use crate::lane_budget::QueryTurn;
 use crate::protocol::Calls;

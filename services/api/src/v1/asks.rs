@@ -3,7 +3,7 @@
 use holdfast_proto::v1;
 
 use super::{convert, lock_requests, pools, semaphores, things};
-use crate::{ApiResult, AskLockAnswer, AskPoolAnswer, AskRelease, AskSemaphoreAnswer, ReleaseRequestInfo};
+use crate::{ApiResult, AskLockAnswer, AskPoolAnswer, AskRelease, AskSemaphoreAnswer};
 
 /// Converts a request to release a lock.
 pub fn ask_lock(message: v1::AskReleaseRequest) -> ApiResult<AskRelease> {
@@ -59,18 +59,6 @@ pub fn asked_semaphore(answer: AskSemaphoreAnswer) -> v1::AskSemaphoreReleaseRes
 pub fn asked_pool(answer: AskPoolAnswer) -> v1::AskPoolReleaseResponse {
     let pool = Some(pools::info(answer.pool));
     v1::AskPoolReleaseResponse { asked: answer.asked, truncated: answer.truncated, pool }
-}
-
-/// Converts what a hold keeps of a request to release it.
-pub(super) fn release_request(request: ReleaseRequestInfo) -> v1::ReleaseRequest {
-    v1::ReleaseRequest {
-        by: request.by,
-        reason: request.reason,
-        within_ms: request.within_ms,
-        requested_at: Some(convert::instant(request.requested_at)),
-        remaining_ms: request.remaining_ms,
-        force: request.force,
-    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use holdfast_proto::v1;
 use holdfast_types::{AccountStatus, Durability, Limits, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
-use super::asks;
 use crate::{
     AccountView, AcquireAnswer, AcquireLocksAnswer, ApiError, ApiKeyView, ApiResult, BlockerInfo, CycleStepInfo,
-    Holder, LimitsPatch, Lock, NamespaceView, PageRequest, PermitHolderInfo, ReasonInfo, SessionInfo, TABLE_READY,
-    TableView, Timestamp,
+    Holder, LimitsPatch, Lock, NamespaceView, PageRequest, PermitHolderInfo, ReasonInfo, ReleaseRequestInfo,
+    SessionInfo, TABLE_READY, TableView, Timestamp,
 };
 
 /// Converts an instant of a response.
@@ -209,7 +208,7 @@ pub fn holder(holder: Holder) -> v1::Holder {
         remaining_ms: holder.remaining_ms,
         phase: phase(holder.phase).into(),
         metadata: holder.metadata.into_iter().collect(),
-        release_requested: holder.release_requested.map(asks::release_request),
+        release_requested: holder.release_requested.map(release_request),
     }
 }
 
@@ -282,7 +281,7 @@ pub fn permit_holder(holder: PermitHolderInfo) -> v1::PermitHolder {
         remaining_ms: holder.remaining_ms,
         phase: phase(holder.phase).into(),
         metadata: holder.metadata.into_iter().collect(),
-        release_requested: holder.release_requested.map(asks::release_request),
+        release_requested: holder.release_requested.map(release_request),
     }
 }
 
@@ -296,6 +295,18 @@ fn phase(phase: Phase) -> v1::holder::Phase {
 /// Converts a blocker.
 pub fn blocker(blocker: BlockerInfo) -> v1::Blocker {
     v1::Blocker { path: blocker.path, waiting: blocker.waiting, holder: Some(holder(blocker.holder)) }
+}
+
+/// Converts what a hold keeps of a request to release it.
+pub(super) fn release_request(request: ReleaseRequestInfo) -> v1::ReleaseRequest {
+    v1::ReleaseRequest {
+        by: request.by,
+        reason: request.reason,
+        within_ms: request.within_ms,
+        requested_at: Some(instant(request.requested_at)),
+        remaining_ms: request.remaining_ms,
+        force: request.force,
+    }
 }
 
 #[cfg(test)]

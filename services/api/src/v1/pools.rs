@@ -2,7 +2,7 @@
 
 use holdfast_proto::v1;
 
-use super::{asks, convert, things};
+use super::{convert, things};
 use crate::{
     ApiResult, ChangePool, CheckPoolAnswer, ConfigurePool, GetPool, MemberInfo, OwnerFields, PoolInfo, PoolMember,
     PoolMembers, ReturnMembers, ReturnMembersAnswer, TakeMembers, TakeMembersAnswer, ThingName,
@@ -125,7 +125,7 @@ pub fn taken(answer: TakeMembersAnswer) -> v1::TakeMembersResponse {
         members: answer.members,
         reason: answer.reason.map(convert::refusal),
         pool: Some(info(answer.pool)),
-        release_requested: answer.release_requested.map(asks::release_request),
+        release_requested: answer.release_requested.map(convert::release_request),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use holdfast_proto::v1;
 
-use super::{asks, convert, things};
+use super::{convert, things};
 use crate::{
     AcquirePermits, AcquirePermitsAnswer, ApiResult, CheckPermitsAnswer, ConfigureSemaphore, GetSemaphore, OwnerFields,
     ReleasePermits, ReleasePermitsAnswer, SemaphoreHolders, SemaphoreInfo, ThingName,
@@ -87,7 +87,7 @@ pub fn acquired(answer: AcquirePermitsAnswer) -> v1::AcquirePermitsResponse {
         fencing_token: answer.fencing_token,
         reason: answer.reason.map(convert::refusal),
         semaphore: Some(info(answer.semaphore)),
-        release_requested: answer.release_requested.map(asks::release_request),
+        release_requested: answer.release_requested.map(convert::release_request),
     }
 }
 

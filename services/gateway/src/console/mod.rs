@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use holdfast_api::{ApiError, Code};
 
-use crate::rest::Problem;
+use crate::rest::problem::Problem;
 
 const PAGE: &str = "index.html";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \

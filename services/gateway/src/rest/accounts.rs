@@ -9,12 +9,12 @@ use holdfast_backend::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::{Body, StrictObject};
 use super::call::AuthenticatedCall;
 use super::json::Json;
 use super::openapi::{AccountErrors, BodyErrors, CommonErrors, ConflictErrors, Problems};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 
 #[derive(Deserialize, ToSchema)]

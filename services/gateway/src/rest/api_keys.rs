@@ -7,12 +7,12 @@ use holdfast_backend::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::{Body, Rfc3339};
 use super::call::AuthenticatedCall;
 use super::json::Json;
 use super::openapi::{AccountErrors, BodyErrors, CommonErrors, KeyErrors, Problems, QuotaErrors, RateErrors};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 
 #[derive(Deserialize, ToSchema)]

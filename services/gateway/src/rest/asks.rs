@@ -6,12 +6,12 @@ use holdfast_backend::Service;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::Body;
 use super::call::AuthenticatedCall;
 use super::json::Json;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, PrimitiveErrors, Problems, QuotaErrors, RateErrors};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 use super::things::thing;
 

@@ -11,7 +11,6 @@ use holdfast_types::OnLoss;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::{Body, StringMap};
 use super::call::AuthenticatedCall;
 use super::json::Json;
@@ -20,6 +19,7 @@ use super::openapi::{
     BodyErrors, CommonErrors, NamespaceErrors, PrimitiveErrors, Problems, QuotaErrors, RateErrors, ThingErrors,
 };
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 use super::things::thing;
 

@@ -21,7 +21,7 @@ use serde_json::error::Category;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use super::Problem;
+use super::problem::Problem;
 use crate::head::Head;
 
 /// How long a body may take, so that no caller occupies a connection by sending one byte by byte.

@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use holdfast_api::ApiResult;
 use holdfast_backend::{AuthContext, CallContext, Service};
 
-use super::Problem;
+use super::problem::Problem;
 use crate::connection_limiter::ActivityGuard;
 use crate::head::{Head, bearer};
 

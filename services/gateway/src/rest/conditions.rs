@@ -8,13 +8,13 @@ use holdfast_backend::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::{Body, StringMap};
 use super::call::AuthenticatedCall;
 use super::json::Json;
 use super::locks::ListQuery;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 use super::things::thing;
 

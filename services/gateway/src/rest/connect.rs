@@ -23,10 +23,10 @@ use holdfast_backend::session::{
 use holdfast_backend::{AuthContext, CallContext, Service};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use super::Problem;
 use super::call::context;
 use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 use super::session_messages::{decode, encode};
 use crate::connection_limiter::ActivityGuard;

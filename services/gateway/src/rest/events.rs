@@ -15,10 +15,10 @@ use holdfast_backend::{EventStream, Service, count_refusal};
 use holdfast_types::Revision;
 use tokio::time::{Instant, timeout_at};
 
-use super::Problem;
 use super::call::AuthenticatedCall;
 use super::openapi::{CommonErrors, HistoryErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::{FromQuery, Parameters, Query};
 
 /// Time between comments in an idle stream, so that no proxy closes it.

@@ -11,8 +11,8 @@ use holdfast_api::{ApiError, Code};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Problem;
 use super::openapi::{BaseErrors, LocalErrors, ProbeErrors, Problems, RateErrors};
+use super::problem::Problem;
 use crate::head::bearer;
 
 /// Renders the text of the metrics on request.

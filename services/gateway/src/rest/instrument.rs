@@ -10,7 +10,7 @@ use holdfast_api::ApiError;
 use metrics::counter;
 use tracing::{debug, error};
 
-use super::Problem;
+use super::problem::Problem;
 use crate::call_layer::{Protocol, Verdict};
 use crate::call_metrics::CallMetrics;
 use crate::head::Head;

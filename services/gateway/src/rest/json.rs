@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use holdfast_api::ApiError;
 use serde::Serialize;
 
-use super::Problem;
+use super::problem::Problem;
 
 /// Room for the view of a lock with one holder, so that its text does not grow in steps.
 const USUAL_BYTES: usize = 1_024;

@@ -12,7 +12,6 @@ use holdfast_types::{Jobs, LatchIds};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::{Body, StringMap};
 use super::call::AuthenticatedCall;
 use super::json::Json;
@@ -21,6 +20,7 @@ use super::openapi::{
     BodyErrors, CommonErrors, ConflictErrors, NamespaceErrors, PrimitiveErrors, Problems, QuotaErrors, RateErrors,
 };
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 use super::things::thing;
 

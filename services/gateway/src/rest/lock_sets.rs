@@ -10,7 +10,6 @@ use holdfast_backend::Service;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::acquire_body::{AcquireSetBody, resources};
 use super::body::{Body, StrictObject};
 use super::call::AuthenticatedCall;
@@ -18,6 +17,7 @@ use super::json::Json;
 use super::locks::OneLock;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 
 #[derive(Deserialize, ToSchema)]

@@ -10,13 +10,13 @@ use holdfast_backend::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::acquire_body::{AcquireBody, mode};
 use super::body::Body;
 use super::call::AuthenticatedCall;
 use super::json::Json;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::{FromQuery, Parameters, Query};
 
 #[derive(Deserialize, ToSchema)]

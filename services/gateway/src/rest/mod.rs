@@ -16,6 +16,7 @@ mod connect;
 mod events;
 pub(crate) mod fuzz_support;
 pub(crate) mod health;
+mod held_message;
 mod instrument;
 mod json;
 mod latches;
@@ -27,7 +28,7 @@ mod openapi;
 mod path_params;
 mod permit_messages;
 mod pools;
-mod problem;
+pub(crate) mod problem;
 mod query;
 mod receipt_messages;
 mod semaphores;
@@ -49,10 +50,9 @@ use utoipa_axum::routes;
 
 use self::health::Probes;
 use self::instrument::RestProtocol;
+use self::problem::Problem;
 use crate::call_layer::CallLayer;
 use crate::{console, public_pages};
-
-pub(crate) use problem::Problem;
 
 const MAX_ECHOED_PATH_CHARS: usize = 200;
 

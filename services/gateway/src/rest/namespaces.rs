@@ -8,7 +8,6 @@ use holdfast_types::Durability;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::Body;
 use super::call::AuthenticatedCall;
 use super::json::Json;
@@ -16,6 +15,7 @@ use super::openapi::{
     AccountErrors, BodyErrors, CommonErrors, ConflictErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors,
 };
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::{FromQuery, Parameters, Query};
 
 #[derive(Deserialize, ToSchema)]

@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use holdfast_api::{ApiError, Code};
 use serde::de::DeserializeOwned;
 
-use super::Problem;
+use super::problem::Problem;
 
 /// The variable segments of the route, percent-decoded one by one: `a%2Fb` is the name `a/b`, and `%2e%2e` is `..`, a
 /// name like any other.

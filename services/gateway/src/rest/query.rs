@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use holdfast_api::{ApiError, ApiResult, Code, PageRequest};
 use percent_encoding::percent_decode;
 
-use super::Problem;
+use super::problem::Problem;
 
 /// The parameters of a route. Parameters unknown to `T` are rejected.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use holdfast_api::{ApiError, ApiResult};
 use holdfast_types::Receipt;
 use serde::Deserialize;
 
-use super::session_messages::Held;
+use super::held_message::Held;
 
 /// A granted request with its receipt.
 #[derive(Deserialize)]

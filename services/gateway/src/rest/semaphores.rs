@@ -10,7 +10,6 @@ use holdfast_backend::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::{Body, StringMap};
 use super::call::AuthenticatedCall;
 use super::json::Json;
@@ -20,6 +19,7 @@ use super::openapi::{
     ThingErrors,
 };
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::Query;
 use super::things::thing;
 

@@ -1,12 +1,13 @@
 //! Messages of the session protocol as JSON: one object with the name of the message in `type`.
 
 use holdfast_api::session_message::{self, ClientMessage, ClientPayload, InvalidRequest, RefusalCause, ServerMessage};
-use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource, parse_mode};
-use holdfast_types::{BarrierAnswer, BarrierOutcome, GenerationEnd, Metadata, Mode, Path, ReportedHold, Woken};
+use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, PermitHolderInfo, ReasonInfo, Resource};
+use holdfast_types::{BarrierAnswer, BarrierOutcome, GenerationEnd, Metadata, Woken};
 use serde::{Deserialize, Serialize};
 
 use super::body::parse;
 use super::condition_messages::{Await, Signal};
+use super::held_message::{Held, mode};
 use super::latches;
 use super::open_message::Open;
 use super::permit_messages::{AcquirePermits, Take};
@@ -41,14 +42,6 @@ struct LockInfo {
     pending: Vec<Pending>,
     part: Option<u32>,
     parts: Option<u32>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Held {
-    path: Vec<String>,
-    mode: Option<String>,
-    fencing_token: u64,
 }
 
 #[derive(Deserialize)]
@@ -189,17 +182,6 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
 
 fn require_seq(seq: Option<u64>) -> ApiResult<u64> {
     seq.ok_or_else(|| ApiError::invalid("seq", "seq: missing field `seq`"))
-}
-
-fn mode(name: Option<String>) -> ApiResult<Mode> {
-    let Some(name) = name else { return Ok(Mode::Write) };
-    parse_mode(&name).ok_or_else(|| ApiError::invalid("mode", "mode: must be READ or WRITE"))
-}
-
-impl Held {
-    pub(super) fn read(self) -> ApiResult<ReportedHold> {
-        Ok(ReportedHold { path: Path(self.path), mode: mode(self.mode)?, fencing_token: self.fencing_token })
-    }
 }
 
 impl Pending {

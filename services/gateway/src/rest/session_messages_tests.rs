@@ -1,6 +1,6 @@
 use holdfast_api::Code;
 use holdfast_api::session_message::{EndReason, QueueTicket};
-use holdfast_types::{Durability, Kind, Receipt, RevokedReason, SessionEnd, WaitId, Wanted};
+use holdfast_types::{Durability, Kind, Mode, Path, Receipt, ReportedHold, RevokedReason, SessionEnd, WaitId, Wanted};
 use serde_json::{Value, json};
 
 use super::*;

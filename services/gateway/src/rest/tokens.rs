@@ -8,11 +8,11 @@ use holdfast_backend::Service;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::body::Body;
 use super::call::AuthenticatedCall;
 use super::json::Json;
 use super::openapi::{BaseErrors, BodyErrors, CommonErrors, Problems, RateErrors};
+use super::problem::Problem;
 use super::query::Query;
 
 /// Clients may cache the public keys for this long: the next key is among them long before it is used.

@@ -6,10 +6,10 @@ use holdfast_backend::Service;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::call::AuthenticatedCall;
 use super::json::Json;
 use super::openapi::{AccountErrors, CommonErrors, Problems, RateErrors};
+use super::problem::Problem;
 use super::query::{FromQuery, Parameters, Query};
 
 /// The account; absent for the caller's own.

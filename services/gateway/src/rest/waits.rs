@@ -6,11 +6,11 @@ use holdfast_backend::Service;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Problem;
 use super::call::AuthenticatedCall;
 use super::json::Json;
 use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
+use super::problem::Problem;
 use super::query::{FromQuery, Parameters, Query};
 
 #[derive(Serialize, ToSchema)]

@@ -21,7 +21,7 @@ use super::is_grpc;
 use crate::connection_limiter::{ActivityGuard, AnswerReservation};
 use crate::grpc;
 use crate::head::REQUEST_ID_HEADER;
-use crate::rest::Problem;
+use crate::rest::problem::Problem;
 
 /// The largest piece of a body, in bytes: a frame of HTTP/2.
 const PIECE_BYTES: usize = 16 * 1_024;

@@ -203,7 +203,7 @@ impl ShardMachine {
                 }
                 drop(inner);
                 self.slice_seconds.record(began.elapsed());
-                self.slice_cpu_seconds.record(thread_cpu_time() - cpu_time);
+                self.slice_cpu_seconds.record(thread_cpu_time().saturating_sub(cpu_time));
                 release(released);
                 if !(purged.is_empty() && garbage.is_empty()) {
                     free_in_background((purged, garbage));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 
 use super::item::{Lease, PermitHold, PermitTerms, PermitWait, QueueRank};
-use super::key::{Key, Name, Scope};
+use super::key::{Key, Name, Requester};
 use super::many::{PermitItem, item_of};
 use super::source::{Source, Stock};
 use super::{HoldOrWait, PermitTable, charge, end};
@@ -19,30 +19,6 @@ use crate::{
     AcquireOutcome, AcquirePermits, CommandError, Enqueued, EventKind, FencingToken, Kind, MAX_NAME_BYTES, MAX_PERMITS,
     MAX_PRIORITY, Phase, Reason, Refused, Response, Rules, Wait, WaitId, Wanted, codec,
 };
-
-/// Whoever requests permits.
-#[derive(Clone, Debug)]
-pub struct Requester {
-    /// Who may hold and wait under one request id.
-    pub scope: Scope,
-    /// The thread of the session, if it is not for the session as a whole.
-    pub holder: Option<Arc<str>>,
-    /// The displayed process id.
-    pub process_id: Arc<str>,
-    /// Whether its message is new. An old one changes nothing.
-    pub is_new: bool,
-    /// Why it can't get anything new now.
-    pub refusal: Option<CommandError>,
-    /// What its session has in other tables of this kind.
-    pub things_elsewhere: u64,
-}
-
-impl Requester {
-    pub(super) fn key(&self, name: &Arc<Name>, request_id: &str) -> Key {
-        let (scope, holder) = (self.scope.clone(), self.holder.clone());
-        Key { scope, request_id: request_id.into(), name: Arc::clone(name), holder }
-    }
-}
 
 impl PermitTable {
     /// Grants permits, or lets the request wait, or refuses it.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::item::{PermitHold, PermitWait};
 use super::key::{Key, Name, Scope};
+use super::members::of_member;
 use super::source::Source;
 use super::{PermitTable, members};
 use crate::ask::asked_charge;
@@ -17,8 +18,6 @@ use crate::{
 
 /// A semaphore without texts, or a pool without members.
 const SOURCE: ItemBytes = ItemBytes { charged: 896, counted: 256 };
-/// A member without texts.
-const MEMBER: ItemBytes = ItemBytes { charged: 640, counted: 160 };
 /// The charge of a hold or a waiting request for each member.
 const MEMBER_OF_HOLD: u64 = 24;
 /// A hold without texts.
@@ -47,12 +46,6 @@ impl PermitWait {
         let rest = of_key(&self.key, &self.process_id) + ItemBytes::of_metadata(self.terms.metadata.len());
         WAIT + rest + of_wanted(&self.wanted)
     }
-}
-
-/// Returns the bytes of a member.
-pub(super) fn of_member(name: &str, metadata: usize) -> ItemBytes {
-    let name = name.len() as u64;
-    MEMBER + ItemBytes { charged: 2 * name, counted: name } + ItemBytes::of_metadata(metadata)
 }
 
 /// Returns the bytes of a member as configured.

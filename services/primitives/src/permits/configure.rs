@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::end::WaitEnd;
 use super::key::Name;
+use super::key::WaitEnd;
 use super::source::{Source, Stock};
 use super::{PermitTable, charge};
 use crate::item_bytes::ItemBytes;

@@ -4,22 +4,15 @@ use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::acquire::Requester;
 use super::item::{PermitHold, QueueRank};
-use super::key::{Key, Name, Scope};
+use super::key::Requester;
+use super::key::{Key, Name, Scope, WaitEnd};
 use super::{HoldOrWait, PermitTable};
 use crate::kit::{END_UNITS, Kit, Notice, ResolvedPermits, TableEvent, TableOwner};
 use crate::{
     CancelPermits, EventKind, FencingToken, PermitsEnd, Phase, Reason, ReleasePermits, ReportedPermits, Response,
     RevokedReason, Rules,
 };
-
-/// How a wait ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum WaitEnd {
-    Granted,
-    Refused(Reason),
-}
 
 impl PermitTable {
     /// Releases a hold or some of its members, or ends the wait for it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Kind, Owner, Path, SessionNumber};
+use crate::{CommandError, Kind, Owner, Path, Reason, SessionNumber};
 
 /// Whom a hold or a waiting request belongs to: everything of a scope is together in the index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,4 +61,35 @@ impl Key {
     pub(super) fn session(&self) -> Option<SessionNumber> {
         if let Scope::Session { number, .. } = self.scope { Some(number) } else { None }
     }
+}
+
+/// Whoever requests permits.
+#[derive(Clone, Debug)]
+pub struct Requester {
+    /// Who may hold and wait under one request id.
+    pub scope: Scope,
+    /// The thread of the session, if it is not for the session as a whole.
+    pub holder: Option<Arc<str>>,
+    /// The displayed process id.
+    pub process_id: Arc<str>,
+    /// Whether its message is new. An old one changes nothing.
+    pub is_new: bool,
+    /// Why it can't get anything new now.
+    pub refusal: Option<CommandError>,
+    /// What its session has in other tables of this kind.
+    pub things_elsewhere: u64,
+}
+
+impl Requester {
+    pub(super) fn key(&self, name: &Arc<Name>, request_id: &str) -> Key {
+        let (scope, holder) = (self.scope.clone(), self.holder.clone());
+        Key { scope, request_id: request_id.into(), name: Arc::clone(name), holder }
+    }
+}
+
+/// How a wait ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WaitEnd {
+    Granted,
+    Refused(Reason),
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdfast_mutations::{Mutation, is_enabled};
 use serde::{Deserialize, Serialize};
 
-use super::end::WaitEnd;
+use super::key::WaitEnd;
 use super::key::{Key, Name, Scope};
 use super::{EndingSession, HoldOrWait, Load, PermitTable};
 use crate::budget::Budget;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::charge;
 use super::item::QueueRank;
 use crate::item_bytes::ItemBytes;
 use crate::metadata::EncodedMetadata;
 use crate::{FencingToken, Reason, Revision, Wanted};
+
+/// A member without texts.
+const MEMBER: ItemBytes = ItemBytes { charged: 640, counted: 160 };
 
 /// The members of a pool, and what its queue wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,7 +103,7 @@ impl Members {
 
     /// Returns the bytes of a member.
     pub(super) fn bytes_of(&self, name: &str) -> ItemBytes {
-        self.get(name).map_or(ItemBytes::default(), |member| charge::of_member(name, member.metadata.len()))
+        self.get(name).map_or(ItemBytes::default(), |member| of_member(name, member.metadata.len()))
     }
 
     /// Returns all members, in order of name.
@@ -140,7 +142,7 @@ impl Members {
     }
 
     fn put(&mut self, name: &Arc<str>, mut member: Member) {
-        self.bytes += charge::of_member(name, member.metadata.len());
+        self.bytes += of_member(name, member.metadata.len());
         self.leaving += u64::from(member.is_leaving);
         member.ready = None;
         if member.is_free() {
@@ -155,7 +157,7 @@ impl Members {
     fn take(&mut self, name: &str) -> Option<Member> {
         let (name, member) = self.by_name.remove_entry(name)?;
         let mut member = Arc::unwrap_or_clone(member);
-        self.bytes -= charge::of_member(&name, member.metadata.len());
+        self.bytes -= of_member(&name, member.metadata.len());
         self.leaving -= u64::from(member.is_leaving);
         if let Some(rank) = member.ready.take() {
             self.ready.remove(&rank);
@@ -281,4 +283,10 @@ impl Members {
         waits.for_each(|(rank, wanted)| rebuilt.note_wait(wanted, rank, true));
         rebuilt
     }
+}
+
+/// Returns the bytes of a member.
+pub(super) fn of_member(name: &str, metadata: usize) -> ItemBytes {
+    let name = name.len() as u64;
+    MEMBER + ItemBytes { charged: 2 * name, counted: name } + ItemBytes::of_metadata(metadata)
 }

@@ -38,8 +38,7 @@ use key::{Key, Name};
 use members::{Member, Members};
 use source::Source;
 
-pub use acquire::Requester;
-pub use key::Scope;
+pub use key::{Requester, Scope};
 pub use many::{Choice, EndedPermits, PermitCursor, PermitItem};
 pub use snapshot::{FrozenPermits, SourceCursor, SourceItem};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::end::WaitEnd;
 use super::item::{PermitWait, QueueRank};
 use super::key::Name;
+use super::key::WaitEnd;
 use super::many::item_of;
 use super::{HoldOrWait, PermitTable};
 use crate::Reason;

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{DISK_IS_FULL, Group, MAX_COMMAND_BYTES, QUORUM_POLL_INTERVAL};
 use crate::entry::{EntryData, GroupCommand};
 use crate::error::{NotLeader, ProposeError};
-use crate::proposal_queue::{Proposal, ProposalResult, ProposalState};
+use crate::proposal::{Proposal, ProposalResult, ProposalState};
 use crate::proposer;
 use crate::state_machine::CommandCost;
 

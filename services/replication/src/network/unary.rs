@@ -20,6 +20,7 @@ pub(crate) async fn handle_unary(group: &Group, message: RaftMessage, run: u64) 
         Kind::TransferLeader => transfer(group, &message.body).await,
         Kind::IsGone => is_gone(group, &message.body).await,
         Kind::Rebuild => rebuild(group, &message.body).await,
+        Kind::LeaderMoved => leader_moved(group, &message.body),
         other => Err(format!("{other:?} is not a question")),
     };
     match result {
@@ -87,10 +88,6 @@ async fn heartbeat(group: &Group, body: &[u8], clock_ms: u64, run: u64) -> Resul
 
 async fn transfer(group: &Group, body: &[u8]) -> Result<Bytes, String> {
     let request: TransferLeaderRequest<TypeConfig> = decode(body).map_err(damaged)?;
-    // Before it may be elected.
-    if *request.to_node_id() == group.replica() {
-        group.record_named_by(request.from_leader().leader_id.term);
-    }
     let response = group.raft().handle_transfer_leader(request).await.map_err(|error| error.to_string())?;
     Ok(encode(&response))
 }
@@ -98,6 +95,11 @@ async fn transfer(group: &Group, body: &[u8]) -> Result<Bytes, String> {
 async fn rebuild(group: &Group, body: &[u8]) -> Result<Bytes, String> {
     let question: RebuildQuestion = decode(body).map_err(damaged)?;
     Ok(encode(&group.answer_rebuild(question).await))
+}
+
+fn leader_moved(group: &Group, body: &[u8]) -> Result<Bytes, String> {
+    group.record_move(decode(body).map_err(damaged)?);
+    Ok(Bytes::new())
 }
 
 async fn is_gone(group: &Group, body: &[u8]) -> Result<Bytes, String> {

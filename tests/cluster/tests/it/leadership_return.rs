@@ -58,4 +58,10 @@ async fn a_leadership_returns_to_a_restarted_node_and_what_was_moved_stays() {
 
     restart(&mut cluster, 0).await;
     wait_for_leaders(&cluster, "what was moved from nd_1 returns after its restart", ["nd_1", "nd_2", "nd_3"]).await;
+
+    // Each names a successor before it stops.
+    for node in 0..3 {
+        restart(&mut cluster, node).await;
+    }
+    wait_for_leaders(&cluster, "all lead again after a restart of each", ["nd_1", "nd_2", "nd_3"]).await;
 }

@@ -1,0 +1,66 @@
+//! Leaderships that an operator has moved. Nobody returns them to the preferred leader as long as the same process runs
+//! there: a node that was emptied for work on it stays empty.
+//!
+//! Every replica that runs at the time remembers it, so that whoever leads next knows, however the leadership gets there.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use holdfast_proto::internal::Kind;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use crate::group::Group;
+use crate::network::PeerRequest;
+use crate::types::encode;
+
+/// Timeout of telling the other replicas. One that is not told may return the leadership later.
+const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A leadership that an operator moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorMove {
+    /// The term of the leader that it was taken from.
+    pub term: u64,
+    /// The run of the preferred leader's process at the time.
+    pub run: u64,
+}
+
+impl Group {
+    /// Tells all replicas that an operator moves the leadership, while this run is the preferred leader's process. Does
+    /// nothing on a replica that does not lead.
+    pub async fn announce_move(&self, run: u64) {
+        let Some(leads) = self.leadership() else { return };
+        let moved = OperatorMove { term: leads.term, run };
+        self.record_move(moved);
+        let (from, others) = (self.replica(), self.locations());
+        let tell = async |to: u64| {
+            let Some(connection) = self.connection_to(to) else { return };
+            let body = encode(&moved).into();
+            let told = connection.send(PeerRequest { from, to, kind: Kind::LeaderMoved, stream: 0, clock_ms: 0, body });
+            if !matches!(timeout(ANNOUNCEMENT_TIMEOUT, told).await, Ok(Ok(Ok(_)))) {
+                tracing::debug!(group = self.id(), to, "a replica may not know that the leadership was moved");
+            }
+        };
+        join_all(others.keys().filter(|other| **other != from).map(|other| tell(*other))).await;
+    }
+
+    /// Records that an operator moved the leadership. The latest move counts.
+    pub(crate) fn record_move(&self, moved: OperatorMove) {
+        let mut latest = self.latest_move().lock();
+        if latest.is_none_or(|known| known.term <= moved.term) {
+            *latest = Some(moved);
+        }
+    }
+
+    /// Returns the latest move, as far as this replica knows.
+    pub fn operator_move(&self) -> Option<OperatorMove> {
+        *self.latest_move().lock()
+    }
+
+    /// Forgets the moves before a term in which the preferred leader leads.
+    pub fn forget_moves_before(&self, term: u64) {
+        let mut latest = self.latest_move().lock();
+        latest.take_if(|known| known.term < term);
+    }
+}
