@@ -109,7 +109,8 @@ failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, or ONLY=id
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) HOLDFAST_FAILOVER_ONLY=$(ONLY) \
 		cargo test --release --workspace --test long -- --nocapture after_the_death_of_a_leader
 
-snapshots: setup ## Send a snapshot of 6 GiB over a slow network, with cuts and restarts; needs 20 GB of disk in TMPDIR.
+snapshots: build ## Send snapshots of 6 GiB and, between nodes, 1 GiB over slow networks, with cuts and restarts; 20 GB of disk in TMPDIR.
+	cargo test --release --workspace --test long -- --ignored --nocapture large_snapshot::
 	cargo test --release --workspace --test group -- --ignored --nocapture six_gibibytes
 
 bench-backup: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.

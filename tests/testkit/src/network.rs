@@ -82,6 +82,17 @@ impl Network {
         }
     }
 
+    /// Lets so many bits a second through to a namespace.
+    ///
+    /// # Panics
+    /// If `tc` can't do so.
+    pub fn limit_rate(&self, to: usize, bits_per_second: u64) {
+        let (cable, rate) = (format!("ns{to}"), bits_per_second.to_string());
+        let line =
+            ["qdisc", "replace", "dev", &cable, "root", "tbf", "rate", &rate, "burst", "256kb", "latency", "200ms"];
+        self.hub.run("tc", &line).expect("the rate of a cable can be limited");
+    }
+
     fn set_drop_rule(&self, verb: &str, from: usize, to: usize) {
         let (from, to) = (self.address(from).to_string(), self.address(to).to_string());
         let rule = ["rule", verb, "pref", "100", "from", &from, "to", &to, "blackhole"];
