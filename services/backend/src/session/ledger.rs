@@ -8,6 +8,7 @@ use holdfast_types::{
     TableReport,
 };
 
+use super::path_holds::PathHolds;
 use super::request_table::{Request, RequestState, RequestTable};
 
 /// Rough bytes of the requests in one part of a report; one larger request is a part by itself.
@@ -42,7 +43,7 @@ impl RequestTable {
 
     /// Returns whether all holds are known with their requests. Of those that a resumed client listed, they are not.
     pub(super) fn knows_requests(&self) -> bool {
-        self.holds.values().flatten().all(|(_, hold)| !hold.is_listed && hold.holder.is_some())
+        self.holds.values().flat_map(PathHolds::iter).all(|(_, hold)| !hold.is_listed && hold.holder.is_some())
     }
 
     /// Lets all requests wait without a place, in their order: the leader that gave them one has ended. Returns whether
@@ -127,7 +128,7 @@ impl RequestTable {
             }
             let mut holds = self.holds.get(path)?.iter().rev();
             let (token, hold) = holds.find(|(_, hold)| hold.holder.as_ref() == Some(&lock.holder))?;
-            Some(ReportedHold { path: Path(path.clone()), mode: hold.mode, fencing_token: *token })
+            Some(ReportedHold { path: Path(path.clone()), mode: hold.mode, fencing_token: token })
         };
         let claims: Vec<ReportedHold> = paths.iter().copied().filter_map(hold_at).collect();
         (!claims.is_empty()).then(|| ReportedRequest {

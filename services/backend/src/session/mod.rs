@@ -33,6 +33,7 @@ mod kept_ledger;
 mod ledger;
 mod life;
 mod message_bytes;
+mod path_holds;
 mod permit_table;
 mod permits;
 mod protocol;

@@ -8,6 +8,7 @@ use holdfast_api::session_message::Lock;
 use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phase, ReportedHold, WaitId};
 
 use super::ledger::reported_bytes;
+use super::path_holds::{Hold, PathHolds};
 use super::shown::asked_claims;
 use crate::admission::HeldCall;
 
@@ -64,29 +65,13 @@ impl Request {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Hold {
-    pub(super) mode: Mode,
-    /// The thread of the session that has it; unknown for holds that the client listed after a resume.
-    pub(super) holder: Option<Option<String>>,
-    /// The client listed it after a resume: requests from before, which are unknown here, may claim it too.
-    pub(super) is_listed: bool,
-}
-
-impl Hold {
-    /// Returns the thread of the session that had it, if one is known.
-    pub(super) fn into_holder(self) -> Option<String> {
-        self.holder.flatten()
-    }
-}
-
 /// Its size is proportional to the holds and waiting requests of the session, which its account's limits bound.
 #[derive(Debug)]
 pub(super) struct RequestTable {
     session_id: String,
     pub(super) requests: HashMap<String, Request>,
-    /// The holds of each path, in order of token. A token names a hold of a path: each grant has its own.
-    pub(super) holds: BTreeMap<Vec<String>, BTreeMap<FencingToken, Hold>>,
+    /// The holds of each path.
+    pub(super) holds: BTreeMap<Vec<String>, PathHolds>,
     /// The number of the last request that waited without a place.
     pub(super) unplaced: u64,
     /// Those that do, by number.
@@ -153,10 +138,10 @@ impl RequestTable {
     pub(super) fn client_view(&self) -> Vec<ReportedHold> {
         let mut believed = Vec::new();
         for (path, holds) in &self.holds {
-            believed.extend(holds.iter().map(|(token, hold)| ReportedHold {
+            believed.extend(holds.iter().map(|(fencing_token, hold)| ReportedHold {
                 path: Path(path.clone()),
                 mode: hold.mode,
-                fencing_token: *token,
+                fencing_token,
             }));
         }
         believed
@@ -226,7 +211,7 @@ impl RequestTable {
                 None => (claim.mode, token),
             };
             if let Some(holds) = self.holds.get_mut(path) {
-                holds.retain(|old, hold| *old == token || hold.holder.as_ref() != Some(&lock.holder));
+                holds.retain(|old, hold| old == token || hold.holder.as_ref() != Some(&lock.holder));
             }
             let is_listed = self.hold(path, token).is_some_and(|hold| hold.is_listed);
             self.insert_hold(path.clone(), token, Hold { mode, holder: Some(lock.holder.clone()), is_listed });
@@ -239,7 +224,7 @@ impl RequestTable {
         for claim in &lock.resources {
             let path = &claim.path;
             if let Some(holds) = self.holds.get_mut(path) {
-                holds.retain(|old, hold| *old == token || hold.holder.as_ref() != Some(&lock.holder));
+                holds.retain(|old, hold| old == token || hold.holder.as_ref() != Some(&lock.holder));
             }
             // A path may be claimed twice, and is then held in the stronger mode.
             let other = self.hold(path, token);
@@ -395,11 +380,11 @@ impl RequestTable {
     }
 
     fn holds_at(&self, path: &[String]) -> impl DoubleEndedIterator<Item = (FencingToken, &Hold)> {
-        self.holds.get(path).into_iter().flatten().map(|(token, hold)| (*token, hold))
+        self.holds.get(path).into_iter().flat_map(PathHolds::iter)
     }
 
     fn hold(&self, path: &[String], token: FencingToken) -> Option<&Hold> {
-        self.holds.get(path)?.get(&token)
+        self.holds.get(path)?.get(token)
     }
 
     /// Adds a hold, or replaces the one with this token.
@@ -410,7 +395,7 @@ impl RequestTable {
     /// Removes a hold, and with the last one of a path the path.
     fn take_hold(&mut self, path: &[String], token: FencingToken) -> Option<Hold> {
         let holds = self.holds.get_mut(path)?;
-        let hold = holds.remove(&token)?;
+        let hold = holds.remove(token)?;
         if holds.is_empty() {
             self.holds.remove(path);
         }

@@ -66,7 +66,7 @@ impl RequestTable {
                 return None;
             }
             let mut holds = self.holds.get(*path)?.iter().rev();
-            *token = *holds.find(|(_, hold)| hold.holder.as_ref() == Some(&request.lock.holder))?.0;
+            *token = holds.find(|(_, hold)| hold.holder.as_ref() == Some(&request.lock.holder))?.0;
         }
         Some(claims)
     }
@@ -75,7 +75,7 @@ impl RequestTable {
     pub(super) fn enter_shown(&mut self, shown: &ShownRequest) {
         let mut lost = Vec::new();
         for (path, (mode, token)) in &shown.claims {
-            let hold = self.holds.get_mut(path).and_then(|holds| holds.get_mut(token));
+            let hold = self.holds.get_mut(path).and_then(|holds| holds.get_mut(*token));
             let Some(hold) = hold.filter(|hold| hold.holder.as_ref().is_none_or(|it| *it == shown.lock.holder)) else {
                 lost.push(Path(path.clone()));
                 continue;
@@ -95,7 +95,7 @@ impl RequestTable {
     pub(super) fn unproven(&self) -> Vec<(Vec<String>, FencingToken)> {
         let holds = self.holds.iter().flat_map(|(path, holds)| holds.iter().map(move |it| (path, it)));
         let unknown = holds.filter(|(_, (_, hold))| hold.is_listed || hold.holder.is_none());
-        unknown.map(|(path, (token, _))| (path.clone(), *token)).collect()
+        unknown.map(|(path, (token, _))| (path.clone(), token)).collect()
     }
 }
 

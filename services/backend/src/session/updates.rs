@@ -10,7 +10,7 @@ use super::awaits::AwaitOutcome;
 use super::channel::CloseReason;
 use super::client_command::InFlightBatch;
 use super::connection::SessionConnection;
-use super::request_table::Hold;
+use super::path_holds::Hold;
 use super::request_table::RequestState;
 use crate::view_builder::ViewBuilder;
 
