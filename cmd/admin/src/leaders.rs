@@ -76,7 +76,7 @@ pub(crate) async fn transfer(args: &TransferLeadersArgs) -> Result<()> {
         if args.from.as_ref().is_some_and(|from| leader.node != *from) {
             continue;
         }
-        match cluster.transfer(group, leader, successor).await {
+        match cluster.transfer(group, leader, successor, true).await {
             Ok(false) => {}
             Ok(true) => {
                 moved += 1;
@@ -103,8 +103,15 @@ impl TransferLeadersArgs {
 }
 
 impl Cluster {
-    /// Transfers the leadership of a group. Returns false if the target already leads.
-    async fn transfer(&self, group: &GroupConfig, leader: &Leader, successor: TransferTarget<'_>) -> Result<bool> {
+    /// Transfers the leadership of a group. Returns false if the target already leads. If it `stays`, it does not return
+    /// to the preferred leader before that one is restarted.
+    async fn transfer(
+        &self,
+        group: &GroupConfig,
+        leader: &Leader,
+        successor: TransferTarget<'_>,
+        stays: bool,
+    ) -> Result<bool> {
         let replicas = &group.replicas;
         let target = match successor {
             TransferTarget::Any => None,
@@ -130,7 +137,7 @@ impl Cluster {
         if target == Some(leader.replica) {
             return Ok(false);
         }
-        self.operations.transfer_leadership(self.node(&leader.node)?, leader.replica, target).await?;
+        self.operations.transfer_leadership(self.node(&leader.node)?, leader.replica, target, stays).await?;
         Ok(true)
     }
 
@@ -146,7 +153,8 @@ impl Cluster {
                 match leader {
                     None => open.push(format!("{}: it has no leader", group.id)),
                     Some(leader) if leader.node == node => {
-                        if let Err(error) = self.transfer(&group, &leader, successor).await {
+                        // The config changes next, and with it who is preferred.
+                        if let Err(error) = self.transfer(&group, &leader, successor, false).await {
                             open.push(format!("{}: {error:#}", group.id));
                         }
                     }

@@ -86,7 +86,12 @@ impl ClusterConfig {
                 let problem = format!("group {group:?} has no replica on {node:?}");
                 return Err(ConfigError::invalid("groups", problem, "name a node that keeps one"));
             }
-            found.replicas.retain(|replica| replica.node_id != *node);
+            let added = found.replicas.len().saturating_sub(1);
+            if let Some(at) = found.replicas.iter().position(|replica| replica.node_id == *node) {
+                // The one that was added takes its rank: who replaces a preferred leader is preferred.
+                found.replicas.swap(at, added);
+                found.replicas.truncate(added);
+            }
         }
         self.check_transition(&next)?;
         Ok(next)
@@ -145,7 +150,7 @@ mod tests {
         let wider = first.add_replica("g1", "nd_4").unwrap();
         assert_eq!(nodes_of(&wider, "g1"), ["nd_1", "nd_2", "nd_3", "nd_4"]);
         let moved = wider.remove_replica("g1", "nd_1").unwrap();
-        assert_eq!(nodes_of(&moved, "g1"), ["nd_2", "nd_3", "nd_4"]);
+        assert_eq!(nodes_of(&moved, "g1"), ["nd_4", "nd_2", "nd_3"], "who replaces the preferred leader is preferred");
         let undone = wider.remove_replica("g1", "nd_4").unwrap();
         assert_eq!(nodes_of(&undone, "g1"), nodes_of(&first, "g1"));
         assert_eq!([wider.version, moved.version, undone.version], [2, 3, 3]);

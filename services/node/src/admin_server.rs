@@ -117,11 +117,15 @@ impl OperationsService for AdminServer {
 
     async fn hand_over(&self, request: Request<HandOverRequest>) -> Result<Response<HandOverAnswer>, Status> {
         self.shared.authorize(&request)?;
-        let HandOverRequest { replica, to } = request.into_inner();
+        let HandOverRequest { replica, to, stays } = request.into_inner();
         let (shared, replica) = (Arc::clone(&self.shared), self.replica(replica)?);
         let moving = spawn_temporary("operation", async move {
-            leadership_return::announce_move(&shared, &replica, to).await;
-            replica.group.transfer_leadership_among(|id| to == 0 || id == to, TRANSFER_TIMEOUT).await
+            let moved = leadership_return::operator_move(&shared, &replica, to, stays);
+            let is_over = replica.group.transfer_leadership_among(|id| to == 0 || id == to, TRANSFER_TIMEOUT).await;
+            if let Some(moved) = moved.filter(|_| is_over) {
+                replica.group.announce_move(moved).await;
+            }
+            is_over
         });
         match moving.await {
             Ok(true) => Ok(Response::new(HandOverAnswer {})),

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdfast_replication::Group;
+use holdfast_replication::{Group, OperatorMove};
 use tokio::time::{Instant, sleep};
 
 use crate::node::NodeInner;
@@ -18,7 +18,7 @@ use crate::replica::Replica;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two returns from one node: each costs the callers of a group a moment.
 const RETURN_INTERVAL: Duration = Duration::from_secs(10);
-/// A preferred leader that leads for so long after a return lasts: it no longer has to wait longer.
+/// A preferred leader that leads for so long lasts: it no longer has to wait longer.
 const LASTING: Duration = Duration::from_secs(600);
 /// Each return to one that does not last doubles the next wait, so many times at most: to an hour and four minutes by
 /// default.
@@ -37,19 +37,23 @@ struct Observation {
     may_lead: bool,
 }
 
-/// When the leadership of a group that this node leads returns to its preferred leader.
+/// When the leadership of a group returns from this node to its preferred leader.
 #[derive(Debug, Default)]
 struct ReturnSchedule {
     /// Since when the preferred leader may lead, and what was seen of it.
     since: Option<(Instant, Observation)>,
+    /// What this leader had applied at its last look.
+    applied: u64,
     /// Returns to a preferred leader that did not last.
     returns: u32,
-    latest_return: Option<Instant>,
+    /// The term in which the preferred leader leads, and since when it was seen.
+    leads: Option<(u64, Instant)>,
 }
 
 impl ReturnSchedule {
     /// Records an observation. Returns true if the leadership is to return now.
     fn check(&mut self, seen: Observation, after: Duration) -> bool {
+        self.leads = None;
         if !seen.may_lead {
             self.since = None;
             return false;
@@ -58,23 +62,23 @@ impl ReturnSchedule {
             Some((since, before)) if before == seen => since,
             _ => self.since.insert((Instant::now(), seen)).0,
         };
-        since.elapsed() >= self.wait(after)
+        since.elapsed() >= after * 2_u32.pow(self.returns.min(MAX_DOUBLINGS))
     }
 
-    /// Returns for how long the preferred leader has to be ready.
-    fn wait(&mut self, after: Duration) -> Duration {
-        let wait = after * 2_u32.pow(self.returns.min(MAX_DOUBLINGS));
-        // It was ready for as long before it leads again.
-        if self.latest_return.is_some_and(|latest| latest.elapsed() > LASTING + wait) {
-            (self.returns, self.latest_return) = (0, None);
-            return after;
+    /// Records that another node leads in this term: the preferred leader, or none.
+    fn record_leader(&mut self, preferred_leads: Option<u64>) {
+        self.since = None;
+        self.leads = match (self.leads, preferred_leads) {
+            (Some((term, since)), Some(now)) if term == now => Some((term, since)),
+            (_, preferred) => preferred.map(|term| (term, Instant::now())),
+        };
+        if self.leads.is_some_and(|(_, since)| since.elapsed() >= LASTING) {
+            self.returns = 0;
         }
-        wait
     }
 
     fn record_return(&mut self) {
         self.returns = self.returns.saturating_add(1);
-        (self.since, self.latest_return) = (None, Some(Instant::now()));
     }
 }
 
@@ -88,7 +92,7 @@ pub(crate) async fn run(node: Weak<NodeInner>, after: Duration) {
         let Some((group, preferred, to)) = due.filter(|_| Instant::now() >= next_return) else { continue };
         let is_over = group.transfer_leadership_among(|id| id == preferred, TRANSFER_TIMEOUT).await;
         tracing::info!(group = group.id(), to, is_over, "the leadership returns to the preferred leader");
-        if let Some(schedule) = schedules.get_mut(&group.replica()) {
+        if let Some(schedule) = schedules.get_mut(&group.replica()).filter(|_| is_over) {
             schedule.record_return();
         }
         next_return = Instant::now() + RETURN_INTERVAL;
@@ -106,39 +110,40 @@ fn next_due(
     schedules.retain(|id, _| replicas.iter().any(|replica| replica.group.replica() == *id));
     let mut due = None;
     for group in replicas.iter().map(|replica| &replica.group) {
-        let Some(first) = map.group(group.id()).and_then(|config| config.replicas.first()) else { continue };
+        let preferred = map.group(group.id()).and_then(|config| config.replicas.first());
+        let Some(first) = preferred.filter(|first| first.id != group.replica()) else { continue };
+        let schedule = schedules.entry(group.replica()).or_default();
         let leads = *group.subscribe_leadership().borrow();
-        let Some(leads) = leads.filter(|_| first.id != group.replica()) else {
-            forget_moves(group, first.id);
+        let Some(leads) = leads else {
+            let known = group.not_leader();
+            schedule.record_leader((known.leader == Some(first.id)).then_some(known.term));
             continue;
         };
         let run = group.run_of(first.id);
-        let stays = group.operator_move().is_some_and(|moved| moved.run == run);
-        let seen = Observation { term: leads.term, run, may_lead: !stays && group.is_ready_to_lead(first.id) };
+        let is_ready = group.is_ready_to_lead(first.id, schedule.applied);
+        let seen = Observation { term: leads.term, run, may_lead: is_ready && !group.stays_away_from(run) };
+        schedule.applied = group.last_applied_index();
         // Each is looked at every time, whatever is due.
-        if schedules.entry(group.replica()).or_default().check(seen, after) && due.is_none() {
+        if schedule.check(seen, after) && due.is_none() {
             due = Some((group.clone(), first.id, first.node_id.clone()));
         }
     }
     due
 }
 
-/// Forgets that the leadership was moved away once the preferred replica leads again.
-fn forget_moves(group: &Group, preferred: u64) {
-    let known = group.not_leader();
-    if known.leader == Some(preferred) {
-        group.forget_moves_before(known.term);
-    }
-}
-
-/// Lets a leadership that an operator moves stay where it goes, unless that is the preferred leader.
-pub(crate) async fn announce_move(node: &NodeInner, replica: &Arc<Replica>, to: u64) {
+/// Returns what replicas have to know of an operator's order to move the leadership from this one, which leads: that it
+/// stays away from the preferred leader, or that it no longer does. An order to leave a leader who is not preferred says
+/// nothing of the one who is.
+pub(crate) fn operator_move(node: &NodeInner, replica: &Arc<Replica>, to: u64, stays: bool) -> Option<OperatorMove> {
     let (group, map) = (&replica.group, node.map());
-    let Some(first) = map.group(group.id()).and_then(|config| config.replicas.first()) else { return };
-    let run = if first.id == group.replica() { node.run } else { group.run_of(first.id) };
-    if first.id != to && run != 0 {
-        group.announce_move(run).await;
+    let term = group.subscribe_leadership().borrow().map(|leads| leads.term)?;
+    let first = map.group(group.id())?.replicas.first()?;
+    if first.id == to {
+        return Some(OperatorMove { term, run: 0 });
     }
+    let is_preferred = first.id == group.replica();
+    let run = if is_preferred { node.run } else { group.run_of(first.id) };
+    (stays && (is_preferred || to != 0) && run != 0).then_some(OperatorMove { term, run })
 }
 
 #[cfg(test)]
@@ -181,9 +186,15 @@ mod tests {
         for term in 1..=9 {
             waits.push(due_after(&mut schedule, ready(term, term), 10_000).await.unwrap_or_default());
             schedule.record_return();
+            schedule.record_leader(Some(100 + term));
+            advance(LASTING - CHECK_INTERVAL).await;
+            schedule.record_leader(Some(100 + term));
+            schedule.record_leader(None);
         }
         assert_eq!(waits, [60, 120, 240, 480, 960, 1_920, 3_840, 3_840, 3_840]);
-        advance(LASTING + 64 * AFTER).await;
+        schedule.record_leader(Some(200));
+        advance(LASTING).await;
+        schedule.record_leader(Some(200));
         assert_eq!(due_after(&mut schedule, ready(10, 10), 10_000).await, Some(60), "it lasted");
     }
 }

@@ -86,8 +86,7 @@ pub(crate) struct Inner {
     log: LogStore,
     peer_connections: PeerConnections,
     failures: LocalFailures,
-    failure_transfers: tokio::sync::Mutex<FailureTransfers>,
-    latest_move: Mutex<Option<OperatorMove>>,
+    transfers: Transfers,
     poison_lock: tokio::sync::Mutex<()>,
     checkpoints: Checkpoints,
     /// While false, the replica does not stand for election either.
@@ -96,6 +95,13 @@ pub(crate) struct Inner {
     known_rules: KnownRules,
     /// The adapter owns it.
     machine: Weak<dyn StateMachine>,
+}
+
+/// Transfers of the leadership, as far as later ones depend on them.
+#[derive(Default)]
+struct Transfers {
+    because_of_failures: tokio::sync::Mutex<FailureTransfers>,
+    latest_move: Mutex<Option<OperatorMove>>,
 }
 
 /// No handle is left that could propose.
@@ -167,8 +173,7 @@ impl Group {
             log: reader,
             peer_connections,
             failures,
-            failure_transfers: tokio::sync::Mutex::default(),
-            latest_move: Mutex::default(),
+            transfers: Transfers::default(),
             poison_lock: tokio::sync::Mutex::default(),
             checkpoints: Checkpoints::default(),
             may_vote,
@@ -352,7 +357,7 @@ impl Group {
     }
 
     /// Returns the index of the last entry that is applied as a whole.
-    pub(crate) fn last_applied_index(&self) -> u64 {
+    pub fn last_applied_index(&self) -> u64 {
         self.inner.adapter.applied_index.last()
     }
 
@@ -377,11 +382,11 @@ impl Group {
 
     /// Returns when the group was last handed over because of failed shards; one attempt at a time has it.
     pub(crate) fn failure_transfers(&self) -> &tokio::sync::Mutex<FailureTransfers> {
-        &self.inner.failure_transfers
+        &self.inner.transfers.because_of_failures
     }
 
     pub(crate) fn latest_move(&self) -> &Mutex<Option<OperatorMove>> {
-        &self.inner.latest_move
+        &self.inner.transfers.latest_move
     }
 
     /// Returns the lock of whoever changes the stored records of failed shards.

@@ -153,9 +153,9 @@ impl Group {
         }
     }
 
-    /// Returns true if a voter could take over from this leader now and serve as well: it answers, it has the log and has
-    /// applied it but for what is in flight, all of its shards serve, and its disk has space.
-    pub fn is_ready_to_lead(&self, replica: u64) -> bool {
+    /// Returns true if a voter could take over from this leader now and serve as well: it answers, it has the log but for
+    /// what is in flight, has applied it up to this index, all of its shards serve, and its disk has space.
+    pub fn is_ready_to_lead(&self, replica: u64, applied: u64) -> bool {
         let Some(leads) = self.leadership() else { return false };
         let alive = self.lease_tracker().acknowledged_within(leads.term, self.timing().usable_lease());
         let (matched, last) = {
@@ -164,11 +164,10 @@ impl Group {
             let matched = metrics.replication.as_ref().and_then(|matched| matched.get(&replica).copied().flatten());
             (matched.map(|log| log.index), metrics.last_log_index.unwrap_or_default())
         };
-        let report = self.replica_report(replica);
         let has_log = matched.is_some_and(|matched| last.saturating_sub(matched) <= MAX_READY_LAG);
-        let has_applied = self.last_applied_index().saturating_sub(report.applied_index) <= MAX_READY_LAG;
+        let report = self.replica_report(replica);
         let serves_all = report.failed_shards.is_empty() && self.peer_has_disk_space(replica);
-        alive.contains(&replica) && has_log && has_applied && serves_all
+        alive.contains(&replica) && has_log && report.applied_index >= applied && serves_all
     }
 
     /// Returns the run of the process that has another replica, as far as this one knows; 0 if it never met any.

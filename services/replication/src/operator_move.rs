@@ -2,6 +2,7 @@
 //! there: a node that was emptied for work on it stays empty.
 //!
 //! Every replica that runs at the time remembers it, so that whoever leads next knows, however the leadership gets there.
+//! One that is restarted does not.
 
 use std::time::Duration;
 
@@ -17,21 +18,19 @@ use crate::types::encode;
 /// Timeout of telling the other replicas. One that is not told may return the leadership later.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A leadership that an operator moved.
+/// An operator's order about the leadership of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorMove {
     /// The term of the leader that it was taken from.
     pub term: u64,
-    /// The run of the preferred leader's process at the time.
+    /// The run of the preferred leader's process at the time; 0 if the leadership went to that one, and earlier orders
+    /// are over.
     pub run: u64,
 }
 
 impl Group {
-    /// Tells all replicas that an operator moves the leadership, while this run is the preferred leader's process. Does
-    /// nothing on a replica that does not lead.
-    pub async fn announce_move(&self, run: u64) {
-        let Some(leads) = self.leadership() else { return };
-        let moved = OperatorMove { term: leads.term, run };
+    /// Tells all replicas that an operator has moved the leadership.
+    pub async fn announce_move(&self, moved: OperatorMove) {
         self.record_move(moved);
         let (from, others) = (self.replica(), self.locations());
         let tell = async |to: u64| {
@@ -53,14 +52,8 @@ impl Group {
         }
     }
 
-    /// Returns the latest move, as far as this replica knows.
-    pub fn operator_move(&self) -> Option<OperatorMove> {
-        *self.latest_move().lock()
-    }
-
-    /// Forgets the moves before a term in which the preferred leader leads.
-    pub fn forget_moves_before(&self, term: u64) {
-        let mut latest = self.latest_move().lock();
-        latest.take_if(|known| known.term < term);
+    /// Returns true if the leadership stays away from the preferred leader as long as its process is this run.
+    pub fn stays_away_from(&self, run: u64) -> bool {
+        self.latest_move().lock().is_some_and(|moved| moved.run != 0 && moved.run == run)
     }
 }

@@ -103,11 +103,18 @@ impl AdminClient {
     }
 
     /// Transfers the leadership of a replica of the node to the given replica, or else to the one with the longest log.
+    /// If it `stays`, it does not return to the preferred leader before that one is restarted.
     ///
     /// # Errors
     /// When the node is not reached, or the leadership does not move.
-    pub async fn transfer_leadership(&self, node: &Node, replica: u64, to: Option<u64>) -> Result<(), AdminError> {
-        let request = HandOverRequest { replica, to: to.unwrap_or(0) };
+    pub async fn transfer_leadership(
+        &self,
+        node: &Node,
+        replica: u64,
+        to: Option<u64>,
+        stays: bool,
+    ) -> Result<(), AdminError> {
+        let request = HandOverRequest { replica, to: to.unwrap_or(0), stays };
         self.call(node, request, TRANSFER_TIMEOUT, async |mut client, request| client.hand_over(request).await).await?;
         Ok(())
     }
