@@ -1,9 +1,6 @@
 //! A snapshot of 1 GiB goes from node to node over a slow network that breaks, and both ends are restarted meanwhile.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures::stream::{StreamExt, iter};
@@ -11,6 +8,8 @@ use holdfast_testkit::{
     Cluster, RestClient, Setup, eventually, eventually_within, replica_of, skip_without_net_ns, wait_out,
 };
 use serde_json::json;
+
+use crate::resource_usage::{PeakMemory, rss};
 
 const MIB: u64 = 1 << 20;
 /// Locks of a request, each with as much metadata.
@@ -28,42 +27,8 @@ const CUT: Duration = Duration::from_secs(2);
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(300);
 /// By how much the memory of each end may grow besides the state.
 const MAX_GROWTH: u64 = 64 * MIB;
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 const NAMESPACE: &str = "large";
 const RECEIVER: usize = 2;
-
-fn rss(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
-}
-
-/// The most memory that a process had.
-struct Peak {
-    most: Arc<AtomicU64>,
-    is_over: Arc<AtomicBool>,
-    sampler: Option<JoinHandle<()>>,
-}
-
-impl Peak {
-    fn of(pid: u32) -> Self {
-        let (most, is_over) = (Arc::new(AtomicU64::new(rss(pid))), Arc::<AtomicBool>::default());
-        let (max, over) = (Arc::clone(&most), Arc::clone(&is_over));
-        let sampler = std::thread::spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                max.fetch_max(rss(pid), Ordering::Relaxed);
-                std::thread::park_timeout(SAMPLE_INTERVAL);
-            }
-        });
-        Self { most, is_over, sampler: Some(sampler) }
-    }
-
-    fn end(mut self) -> u64 {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.sampler.take().expect("it ends once").join().expect("a sampler does not panic");
-        self.most.load(Ordering::Relaxed)
-    }
-}
 
 /// Bytes in a folder, those of its folders included.
 fn bytes_in(folder: &Path) -> u64 {
@@ -141,7 +106,7 @@ async fn one_gibibyte_goes_from_node_to_node_and_the_digests_are_equal() {
 
     cluster.network().limit_rate(RECEIVER, BITS_PER_SECOND);
     let sender_before = rss(cluster.nodes[sender].pid().expect("the sender runs"));
-    let sender_peak = Peak::of(cluster.nodes[sender].pid().expect("the sender runs"));
+    let sender_peak = PeakMemory::start(vec![cluster.nodes[sender].pid().expect("the sender runs")]);
     let (on_disk, began) = (bytes_in(&cluster.data_dir(RECEIVER)), Instant::now());
     cluster.nodes[RECEIVER].start();
     for part in 1..=3 {
@@ -151,9 +116,9 @@ async fn one_gibibyte_goes_from_node_to_node_and_the_digests_are_equal() {
     }
     cluster.nodes[RECEIVER].kill().await;
     cluster.nodes[RECEIVER].start();
-    let receiver_peak = Peak::of(cluster.nodes[RECEIVER].pid().expect("the receiver runs"));
+    let receiver_peak = PeakMemory::start(vec![cluster.nodes[RECEIVER].pid().expect("the receiver runs")]);
     wait_received(&cluster, on_disk, 4 * STEP).await;
-    let sender_most = sender_peak.end();
+    let sender_most = sender_peak.max()[0];
     cluster.nodes[sender].kill().await;
     cluster.nodes[sender].start();
 
@@ -166,7 +131,7 @@ async fn one_gibibyte_goes_from_node_to_node_and_the_digests_are_equal() {
     .await;
     println!("it has caught up after {:.1?}", began.elapsed());
     let receiver_now = rss(cluster.nodes[RECEIVER].pid().expect("the receiver runs"));
-    let receiver_most = receiver_peak.end();
+    let receiver_most = receiver_peak.max()[0];
     let compared = cluster.wait_equal_states().await;
     println!("{compared} shards have the same digests on all nodes");
     let figures = [("sender", sender_before, sender_most), ("receiver", receiver_now, receiver_most)];

@@ -12,5 +12,6 @@ mod hostile_tenant;
 mod large_snapshot;
 mod lost_data;
 mod mixed_versions;
+mod resource_usage;
 mod slow_network;
 mod wall_clock;

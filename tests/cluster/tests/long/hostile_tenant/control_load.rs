@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::attacks::acquire_and_release;
 use super::grpc_client::GrpcClient;
 use super::pacing::wait_for;
-use super::resource_usage::CpuSample;
+use crate::resource_usage::CpuSample;
 
 const TICK: Duration = Duration::from_millis(10);
 /// How often the rate is measured.

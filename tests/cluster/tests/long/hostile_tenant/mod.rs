@@ -9,7 +9,6 @@ mod health;
 mod pacing;
 mod quiet_tenant;
 mod report;
-mod resource_usage;
 mod session;
 mod testbed;
 

@@ -19,7 +19,7 @@ use super::health;
 use super::pacing::wait_for;
 use super::quiet_tenant::{QuietTenant, Window};
 use super::report::{Row, mib};
-use super::resource_usage::{CpuSample, PeakMemory, rss};
+use crate::resource_usage::{CpuSample, PeakMemory, rss};
 
 /// Above this part of the time the processors are too busy for the quiet account's own pace to be compared with.
 const BUSY_THRESHOLD: f64 = 2.0 / 3.0;

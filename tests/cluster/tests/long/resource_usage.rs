@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_testkit::wait_out;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-
-use super::pacing::wait_for;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const KIB: u64 = 1_024;
@@ -59,7 +58,7 @@ impl PeakMemory {
         let (seen, watched) = (Arc::clone(&max), pids.clone());
         task.spawn(async move {
             loop {
-                wait_for(POLL_INTERVAL).await;
+                wait_out(POLL_INTERVAL).await;
                 for (max, pid) in seen.lock().iter_mut().zip(&watched) {
                     *max = rss(*pid).max(*max);
                 }
