@@ -14,6 +14,7 @@ use holdfast_types::{
     NamespaceRef, Path, PermitCommand, Query, ReleaseTarget, Reply, RequestId, Response,
 };
 use sha2::{Digest, Sha256};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -347,6 +348,8 @@ impl Service {
         };
         let answered = permit.run(asked).await?;
         context.report.keep_heavy_permit(permit);
+        // Decoding took long, and so do the views and their text: others are served in between.
+        yield_now().await;
         Ok(answered)
     }
 
