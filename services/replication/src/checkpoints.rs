@@ -22,9 +22,8 @@ use crate::entry::GroupCommand;
 use crate::error::ProposeError;
 use crate::group::Group;
 use crate::leader_death::is_majority;
-use crate::network::PeerRequest;
 use crate::network::snapshot::fetch_part;
-use crate::types::{decode, encode};
+use crate::types::decode;
 
 /// Shortest time between two checkpoints of a shard that replicas request. Each has every replica encode it.
 const MIN_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
@@ -260,12 +259,8 @@ impl Group {
 
     /// Questions a peer. A release that does not know the question has no answer.
     async fn question_peer(&self, other: u64, question: RebuildQuestion) -> Option<Bytes> {
-        let link = self.connection_to(other)?;
-        let (from, body) = (self.replica(), encode(&question));
-        let answer =
-            link.send(PeerRequest { from, to: other, kind: Kind::Rebuild, stream: 0, clock_ms: 0, body: body.into() });
         // The leader takes as long as the entry.
-        let bytes = timeout(2 * ANSWER_TIMEOUT, answer).await.ok()?.ok()?.ok()?;
+        let bytes = self.query_peer(other, Kind::Rebuild, &question, 2 * ANSWER_TIMEOUT).await?;
         decode::<Option<Bytes>>(&bytes).ok()?
     }
 }

@@ -6,7 +6,6 @@
 //! does not expire.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -17,8 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
 use crate::group::Group;
-use crate::network::{PeerConnection, PeerRequest};
-use crate::types::{Vote, decode, encode};
+use crate::types::{Vote, decode};
 
 /// Timeout of another replica's confirmation; it detects the death at the same time as the querying replica.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_millis(60);
@@ -49,7 +47,11 @@ impl Group {
         let voters = self.voters();
         let others: BTreeSet<u64> = voters.iter().flatten().copied().collect();
         let others = others.into_iter().filter(|other| *other != self.replica() && *other != death.leader);
-        let ask = async |other| (other, self.query_peer(other, death).await);
+        // A release that does not know the query answers no.
+        let ask = async |other| {
+            let answer = self.query_peer(other, Kind::IsGone, death, CONFIRMATION_TIMEOUT).await;
+            (other, answer.is_some_and(|bytes| decode(&bytes).unwrap_or(false)))
+        };
         let mut answers: FuturesUnordered<_> = others.map(ask).collect();
         let mut seen_by = BTreeSet::from([self.replica()]);
         while !is_majority(&seen_by, &voters) {
@@ -60,18 +62,6 @@ impl Group {
         }
         metrics::histogram!("holdfast_second_witness_seconds").record(asked.elapsed().as_secs_f64());
         true
-    }
-
-    /// Queries a peer. A release that does not know the query answers no.
-    async fn query_peer(&self, other: u64, death: &LeaderDeath) -> bool {
-        let Some(link) = self.connection_to(other) else { return false };
-        let (from, body) = (self.replica(), encode(death));
-        let answer =
-            link.send(PeerRequest { from, to: other, kind: Kind::IsGone, stream: 0, clock_ms: 0, body: body.into() });
-        match timeout(CONFIRMATION_TIMEOUT, answer).await {
-            Ok(Ok(Ok(bytes))) => decode(&bytes).unwrap_or(false),
-            _ => false,
-        }
     }
 
     /// Answers a peer's query. This replica may be about to observe the death, so it waits briefly.
@@ -93,11 +83,6 @@ impl Group {
         let metrics = self.raft().server_metrics();
         let now = metrics.borrow_watched();
         now.membership_config.get_joint_config().clone()
-    }
-
-    /// Returns the connection to that replica's node.
-    pub(crate) fn connection_to(&self, replica: u64) -> Option<Arc<PeerConnection>> {
-        self.peer_connections().get(self.locations().get(&replica)?)
     }
 }
 

@@ -45,6 +45,7 @@ mod mutations;
 mod network;
 mod operator_move;
 mod options;
+mod peer_query;
 mod poison;
 mod proposal;
 mod proposal_queue;

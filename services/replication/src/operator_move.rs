@@ -9,11 +9,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use holdfast_proto::internal::Kind;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
 
 use crate::group::Group;
-use crate::network::PeerRequest;
-use crate::types::encode;
 
 /// Timeout of telling the other replicas. One that is not told may return the leadership later.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -32,16 +29,13 @@ impl Group {
     /// Tells all replicas that an operator has moved the leadership.
     pub async fn announce_move(&self, moved: OperatorMove) {
         self.record_move(moved);
-        let (from, others) = (self.replica(), self.locations());
+        let others = self.locations();
         let tell = async |to: u64| {
-            let Some(connection) = self.connection_to(to) else { return };
-            let body = encode(&moved).into();
-            let told = connection.send(PeerRequest { from, to, kind: Kind::LeaderMoved, stream: 0, clock_ms: 0, body });
-            if !matches!(timeout(ANNOUNCEMENT_TIMEOUT, told).await, Ok(Ok(Ok(_)))) {
+            if self.query_peer(to, Kind::LeaderMoved, &moved, ANNOUNCEMENT_TIMEOUT).await.is_none() {
                 tracing::debug!(group = self.id(), to, "a replica may not know that the leadership was moved");
             }
         };
-        join_all(others.keys().filter(|other| **other != from).map(|other| tell(*other))).await;
+        join_all(others.keys().filter(|other| **other != self.replica()).map(|other| tell(*other))).await;
     }
 
     /// Records that an operator moved the leadership. The latest move counts.
