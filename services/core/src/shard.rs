@@ -305,6 +305,7 @@ impl ShardState {
     pub fn verify(&self) {
         if let Some(core) = self.locks() {
             core.verify();
+            core.verify_clock();
         }
     }
 

@@ -7,7 +7,8 @@ use super::hold::Hold;
 use super::owner::OwnerId;
 use crate::FencingToken;
 
-/// The holds of one path: one WRITE hold, or READ holds in order of grant, which is the order of their tokens.
+/// The holds of one path: one WRITE hold, or READ holds in order of token. They are granted in that order; a rebuilt
+/// table gets them in any order, the highest token first where they are many.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Holds {
     #[default]
@@ -21,7 +22,8 @@ pub(super) enum Holds {
 /// Up to this many holds are scanned; beyond it, an index by owner is used.
 const MAX_SCANNED: usize = 16;
 
-/// Two or more holds. Lookup by token or by owner takes few steps. Removal moves at most half of the other holds.
+/// Two or more holds. Lookup by token or by owner takes few steps. Insertion and removal move at most half of the other
+/// holds; insertion at either end moves few on average.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManyHolds {
     /// The holds from `start` on, in order of token; earlier elements are meaningless.
@@ -68,12 +70,16 @@ impl Holds {
         holds.binary_search_by_key(&token, |hold| hold.token).ok().map(|index| &holds[index])
     }
 
-    pub(super) fn push(&mut self, hold: Hold) {
+    /// Adds a hold of an owner that has none here.
+    pub(super) fn insert(&mut self, hold: Hold) {
         *self = match std::mem::take(self) {
             Self::None => Self::One(hold),
-            Self::One(first) => Self::Many(Arc::new(ManyHolds { holds: vec![first, hold], ..ManyHolds::default() })),
+            Self::One(other) => {
+                let holds = if other.token < hold.token { vec![other, hold] } else { vec![hold, other] };
+                Self::Many(Arc::new(ManyHolds { holds, ..ManyHolds::default() }))
+            }
             Self::Many(mut many) => {
-                Arc::make_mut(&mut many).push(hold);
+                Arc::make_mut(&mut many).insert(hold);
                 Self::Many(many)
             }
         };
@@ -116,14 +122,33 @@ impl ManyHolds {
         index.map(|index| self.start + index)
     }
 
-    fn push(&mut self, hold: Hold) {
+    fn insert(&mut self, hold: Hold) {
         if !self.by_owner.is_empty() {
             self.by_owner.insert(hold.owner, hold.token);
         }
-        self.holds.push(hold);
+        let index = self.as_slice().partition_point(|other| other.token < hold.token);
+        if index < self.as_slice().len() - index {
+            self.insert_before(index, hold);
+        } else {
+            self.holds.insert(self.start + index, hold);
+        }
         if self.by_owner.is_empty() && self.as_slice().len() > MAX_SCANNED {
             self.by_owner = self.as_slice().iter().map(|hold| (hold.owner, hold.token)).collect();
         }
+    }
+
+    /// Inserts a hold in the first half. Shifts the holds before it down; if there is no room, makes some for as many as
+    /// there are.
+    fn insert_before(&mut self, index: usize, hold: Hold) {
+        if self.start == 0 {
+            let room = self.holds.len();
+            let meaningless = || Hold { extras: None, ..hold.clone() };
+            self.holds.splice(0..0, std::iter::repeat_with(meaningless).take(room));
+            self.start = room;
+        }
+        self.start -= 1;
+        self.holds[self.start] = hold;
+        self.holds[self.start..=self.start + index].rotate_left(1);
     }
 
     fn remove(&mut self, index: usize) -> Hold {
@@ -177,7 +202,7 @@ mod tests {
 
     #[test]
     fn readers_are_found_by_owner_and_token_however_they_come_and_go() {
-        let (mut holds, mut expected, mut token) = (Holds::None, Vec::new(), 0);
+        let (mut holds, mut expected, mut last) = (Holds::None, Vec::<(u32, u64)>::new(), 0);
         let mut seed = 7_u64;
         let mut below = |max: usize| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -186,10 +211,16 @@ mod tests {
         for step in 0..20_000 {
             let grows = step / 2_000 % 2 == 0;
             if expected.is_empty() || below(10) < if grows { 7 } else { 3 } {
-                token += 1 + below(3) as u64;
-                let owner = 100_000 - token as u32;
-                holds.push(reader(owner, token));
-                expected.push((owner, token));
+                last += 2;
+                let token = match step / 4_000 % 3 {
+                    0 => last,
+                    1 => 1_000_000 - last,
+                    _ => last * 7_919 % 1_000_003,
+                };
+                let owner = 1_100_000 - token as u32;
+                holds.insert(reader(owner, token));
+                let at = expected.partition_point(|(_, other)| *other < token);
+                expected.insert(at, (owner, token));
             } else {
                 let index = if below(3) == 0 { 0 } else { below(expected.len()) };
                 let (owner, token) = expected.remove(index);

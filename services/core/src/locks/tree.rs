@@ -312,7 +312,7 @@ impl Tree {
 
     pub(super) fn add_hold(&mut self, node: NodeId, hold: Hold) {
         self.update_subtrees(node, (hold.mode, hold.is_held()), hold.owner, OwnerMultiset::add);
-        self.get_mut(node).holds.push(hold);
+        self.get_mut(node).holds.insert(hold);
     }
 
     pub(super) fn remove_hold(&mut self, node: NodeId, owner: OwnerId) -> Hold {

@@ -66,6 +66,11 @@ impl LocksState {
         self.units.get()
     }
 
+    /// Panics if what has come due by the clock has not ended.
+    pub(crate) fn verify_clock(&self) {
+        assert_eq!(self.visible_clock_ms, self.common.clock_ms);
+    }
+
     /// Panics if a counter or an index is inconsistent.
     pub fn verify(&self) {
         let (mut first_due, mut sessions) = (0, 0);
@@ -88,7 +93,6 @@ impl LocksState {
             }
         }
         assert_eq!(charged, self.charged, "what an account is charged with is known");
-        assert_eq!(self.visible_clock_ms, self.common.clock_ms);
         let counted = (first_due, sessions + self.stale_sessions(), self.slots.len());
         let kept = (self.due.len(), self.sessions.len(), self.namespaces.len());
         assert_eq!(counted, kept, "what is due first, sessions, namespaces");
@@ -126,7 +130,9 @@ impl Namespace {
         for (node, lock) in self.tree.iter() {
             assert!(node == ROOT || !self.tree.is_unused(node), "no path is kept for nothing");
             let spot = self.tree.lookup_node(node);
-            for hold in lock.holds.as_slice() {
+            let holds_there = lock.holds.as_slice();
+            assert!(holds_there.is_sorted_by(|one, next| one.token < next.token), "holds are in order of token");
+            for hold in holds_there {
                 assert_eq!(self.conflict_reason(hold.owner, hold.mode, &spot), None, "no two holds conflict");
                 held.entry(hold.owner).or_default().push(node);
                 holds += 1;

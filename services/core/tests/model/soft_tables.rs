@@ -37,8 +37,8 @@ struct Client {
     epoch: u64,
     seq: u64,
     transition_ms: u64,
-    holds: BTreeMap<String, (Path, FencingToken)>,
-    waits: BTreeMap<String, (Path, Option<WaitId>)>,
+    holds: BTreeMap<String, (Claim, FencingToken)>,
+    waits: BTreeMap<String, (Claim, Option<WaitId>)>,
     /// The leader that it reported to last: it takes nothing of earlier ones.
     promised: usize,
     /// The shard clock until which its holds count, once it has ended; absent while its client counts its life.
@@ -49,8 +49,8 @@ struct Run {
     bounds: Bounds,
     leaders: Vec<Leader>,
     clients: Vec<Client>,
-    /// The latest token of each lock, and who took it.
-    last_tokens: BTreeMap<Path, (FencingToken, usize)>,
+    /// The latest token of each lock that each client took, and for what.
+    last_tokens: BTreeMap<Path, BTreeMap<usize, (FencingToken, Mode)>>,
     /// What is under way to the log, to open locks by force.
     forfeits: Vec<Forfeit>,
     now_ms: u64,
@@ -64,6 +64,15 @@ struct Run {
 fn paths() -> Vec<Path> {
     let all: [&[&str]; 4] = [&["a"], &["a", "x"], &["a", "y"], &["b"]];
     all.iter().map(|segments| Path(segments.iter().map(|segment| (*segment).to_owned()).collect())).collect()
+}
+
+fn any_claim(dice: &mut SeededRng) -> Claim {
+    Claim { path: dice.pick(&paths()), mode: dice.pick(&[Mode::Read, Mode::Write]) }
+}
+
+fn conflict(one: &Claim, other: &Claim) -> bool {
+    let is_read = one.mode == Mode::Read && other.mode == Mode::Read;
+    !is_read && (one.path.is_prefix_of(&other.path) || other.path.is_prefix_of(&one.path))
 }
 
 impl Run {
@@ -223,12 +232,12 @@ impl Run {
             // What the leader does not know yet waits, too.
             Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) if !is_promised => {
                 let waits =
-                    request_id.as_ref().map(|(id, claims)| (id.clone(), (claims[0].path.clone(), Some(enqueued.wait))));
+                    request_id.as_ref().map(|(id, claims)| (id.clone(), (claims[0].clone(), Some(enqueued.wait))));
                 self.clients[at].waits.extend(waits);
                 None
             }
             Err(CommandError::Busy(_)) => {
-                let waits = request_id.as_ref().map(|(id, claims)| (id.clone(), (claims[0].path.clone(), None)));
+                let waits = request_id.as_ref().map(|(id, claims)| (id.clone(), (claims[0].clone(), None)));
                 self.clients[at].waits.extend(waits);
                 None
             }
@@ -247,18 +256,18 @@ impl Run {
             return;
         }
         client.promised = to;
-        let granted = client.holds.iter().map(|(id, (path, token))| ReportedRequest {
+        let granted = client.holds.iter().map(|(id, (Claim { path, mode }, token))| ReportedRequest {
             request_id: id.clone(),
             holder: None,
             metadata: Metadata::new(),
             claimed: 1,
-            claims: vec![ReportedHold { path: path.clone(), mode: Mode::Write, fencing_token: *token }],
+            claims: vec![ReportedHold { path: path.clone(), mode: *mode, fencing_token: *token }],
         });
-        let pending = client.waits.iter().map(|(id, (path, ticket))| ReportedWait {
+        let pending = client.waits.iter().map(|(id, (claim, ticket))| ReportedWait {
             request_id: id.clone(),
             holder: None,
             metadata: Metadata::new(),
-            claims: vec![Claim { path: path.clone(), mode: Mode::Write }],
+            claims: vec![claim.clone()],
             ticket: *ticket,
         });
         let report = TableReport {
@@ -288,7 +297,8 @@ impl Run {
         self.leaders[from].table.verify();
         for effect in self.leaders[from].table.take_effects() {
             if let Effect::Revoked { session_id, path, fencing_token, .. } = &effect {
-                let loses = |client: &Client| client.holds.values().any(|hold| *hold == (path.clone(), *fencing_token));
+                let is_lost = |(claim, token): &(Claim, FencingToken)| (&claim.path, token) == (path, fencing_token);
+                let loses = |client: &Client| client.holds.values().any(is_lost);
                 let lost = self.clients.iter().find(|it| it.id == *session_id && it.until_ms.is_none() && loses(it));
                 assert!(lost.is_none_or(|client| from < client.promised), "it loses what it holds: {lost:?}");
             }
@@ -312,24 +322,29 @@ impl Run {
             return;
         }
         client.waits.remove(id);
-        let path = claims[0].path.clone();
+        let [claim] = claims else { panic!("it asked for one lock: {claims:?}") };
         // Another request of it for the same lock extends the hold.
-        if self.clients[at].holds.values().any(|known| *known == (path.clone(), token)) {
-            self.clients[at].holds.insert(id.to_owned(), (path, token));
+        if self.clients[at].holds.values().any(|known| *known == (claim.clone(), token)) {
+            self.clients[at].holds.insert(id.to_owned(), (claim.clone(), token));
             return;
         }
         self.later_grants += u64::from(from > 0);
         for (other, client) in self.clients.iter().enumerate().filter(|(other, _)| *other != at) {
             let counts = client.until_ms.is_none_or(|until_ms| until_ms > self.now_ms);
             let mut held = client.holds.values().filter(|_| counts);
-            let conflict = held.find(|(held, _)| held.is_prefix_of(&path) || path.is_prefix_of(held));
-            assert_eq!(conflict, None, "client {other} holds it, {at} is granted {path:?}");
+            let found = held.find(|(held, _)| conflict(held, claim));
+            assert_eq!(found, None, "client {other} holds it, {at} is granted {claim:?}");
         }
-        // A leader that it did not send its release to has the hold as before.
-        let last = self.last_tokens.insert(path.clone(), (token, at));
-        let rises = last.is_none_or(|(last, holder)| last < token || (last, holder) == (token, at));
-        assert!(rises, "tokens of {path:?} rise: {last:?}, then {token}");
-        self.clients[at].holds.insert(id.to_owned(), (path, token));
+        // A leader that it did not send its release to has the hold as before, beside those of later readers.
+        let of_lock = self.last_tokens.entry(claim.path.clone()).or_default();
+        let rises = of_lock.iter().all(|(other, (last, mode))| {
+            *last < token
+                || (*last == token && *other == at)
+                || (*other != at && *mode == Mode::Read && claim.mode == Mode::Read)
+        });
+        assert!(rises, "tokens of {claim:?} rise: {of_lock:?}, then {token} for {at}");
+        of_lock.insert(at, (token, claim.mode));
+        self.clients[at].holds.insert(id.to_owned(), (claim.clone(), token));
     }
 
     /// The last leader is told to open a lock. Nothing ends before the log has been told.
@@ -351,9 +366,9 @@ impl Run {
         self.log(LocksCommand::Table(TableCommand::Forfeit(forfeit.clone()))).expect("there are few");
         for client in &mut self.clients {
             let session = client.number;
-            client.holds.retain(|_, (path, fencing_token)| {
+            client.holds.retain(|_, (claim, fencing_token)| {
                 let hold = ForfeitedHold { session, fencing_token: *fencing_token };
-                *path != forfeit.path || !forfeit.holds.contains(&hold)
+                claim.path != forfeit.path || !forfeit.holds.contains(&hold)
             });
         }
         let leader = self.leaders.last_mut().expect("there is one");
@@ -370,10 +385,10 @@ impl Run {
         let to = if dice.one_in(3) { dice.below(self.leaders.len() as u64) as usize } else { self.leaders.len() - 1 };
         match dice.below(42) {
             0..18 => {
-                let asked = self.clients[at].waits.iter().next().map(|(id, (path, _))| (id.clone(), path.clone()));
+                let asked = self.clients[at].waits.iter().next().map(|(id, (claim, _))| (id.clone(), claim.clone()));
                 let again = asked.filter(|_| dice.one_in(4));
-                let (id, path) = again.unwrap_or_else(|| (format!("r{}", self.number()), dice.pick(&paths())));
-                self.request(to, at, acquire(&id, path));
+                let (id, claim) = again.unwrap_or_else(|| (format!("r{}", self.number()), any_claim(dice)));
+                self.request(to, at, acquire(&id, claim));
             }
             18..28 => {
                 let client = &mut self.clients[at];
@@ -440,10 +455,10 @@ pub(crate) fn opening(id: &str, resume: bool, call: u64, transition_ms: u64) -> 
     LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms }))
 }
 
-pub(crate) fn acquire(request_id: &str, path: Path) -> SessionRequest {
+pub(crate) fn acquire(request_id: &str, claim: Claim) -> SessionRequest {
     SessionRequest::Acquire(SessionAcquire {
         holder: None,
-        claims: vec![Claim { path, mode: Mode::Write }],
+        claims: vec![claim],
         transition_ms: 0,
         wait: Wait::Unlimited,
         allow_upgrade: false,
@@ -463,7 +478,7 @@ fn run(seed: u64) {
     run.finish();
     run.open(dice);
     let (last, at, before) = (run.leaders.len() - 1, run.clients.len() - 1, run.later_grants);
-    run.request(last, at, acquire("last", Path::flat("a")));
+    run.request(last, at, acquire("last", Claim { path: Path::flat("a"), mode: Mode::Write }));
     assert_eq!(run.later_grants, before + 1, "all of before have ended");
 }
 

@@ -56,7 +56,9 @@ impl NamespaceTxn<'_> {
             };
             hold.set_terms(&terms, true);
             self.ns.spend(3);
-            self.ns.tree.set_revision(node, claim.fencing_token);
+            // Readers are entered from the last one to the first.
+            let revision = self.ns.tree.get(node).revision.max(claim.fencing_token);
+            self.ns.tree.set_revision(node, revision);
             self.ns.add_hold(node, hold);
         }
         let number = match known {

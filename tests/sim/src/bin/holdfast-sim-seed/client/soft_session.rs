@@ -189,6 +189,7 @@ impl SoftSession {
         self.opened = Some((session_id, opened_in));
         if resumed {
             let info = self.lock_info();
+            self.record(&format!("resumes with {info:?}"));
             self.send(ClientPayload::LockInfo(info)).await;
         }
         self.keep_alive().await;
@@ -256,6 +257,7 @@ impl SoftSession {
     pub(super) async fn lock(&mut self, claims: Vec<Claim>, only_try: bool) -> String {
         self.asked += 1;
         let request_id = format!("r{}", self.asked);
+        self.record(&format!("asks for {claims:?} as {request_id}"));
         let (state, granted, place) = (RequestState::Waits, None, None);
         let request = Request { claims, only_try, asked_at: time(), state, granted, place };
         let message = request.message(&request_id);
@@ -307,7 +309,10 @@ impl SoftSession {
 
     pub(super) async fn on_outbound(&mut self, message: Outbound) {
         match message {
-            Outbound::End(_) => self.disconnect(),
+            Outbound::End(reason) => {
+                self.record(&format!("is disconnected: {reason:?}"));
+                self.disconnect();
+            }
             Outbound::Message(message) => self.on_message(message).await,
         }
     }

@@ -39,7 +39,7 @@ impl SoftSession {
                 if reason == RevokedReason::Deleted {
                     self.was_told(&path, fencing_token, What::Deleted);
                 }
-                self.lose(Path(path), fencing_token);
+                self.lose(Path(path), fencing_token, reason);
             }
             ServerMessage::ReleaseRequested { path, fencing_token, reason, within_ms, force, .. } => {
                 let asked = ObservedAsk { reason, within_ms, force };
@@ -95,8 +95,8 @@ impl SoftSession {
         }
     }
 
-    fn lose(&mut self, path: Path, token: FencingToken) {
-        self.record(&format!("is told that it lost {path:?} with {token}"));
+    fn lose(&mut self, path: Path, token: FencingToken, reason: RevokedReason) {
+        self.record(&format!("is told that it lost {path:?} with {token}, {reason:?}"));
         for request in self.requests.values_mut().filter(|request| request.state == RequestState::Holds(token)) {
             request.claims.retain(|claim| claim.path != path);
         }
