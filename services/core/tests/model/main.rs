@@ -28,6 +28,7 @@ mod run;
 mod semaphores;
 mod session_commands;
 mod sessions;
+mod soft_clients;
 mod soft_rebuilds;
 mod soft_tables;
 mod state;

@@ -2,19 +2,20 @@
 //! are reported to the next one, end, expire and are resumed. No two sessions ever hold conflicting claims, tokens rise,
 //! no session loses what it holds, and nothing ends by force before the log knows of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AcquireOutcome, Application, Bounds, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken,
-    Forfeit, ForfeitedHold, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession,
-    OpenTableSession, Owner, Path, ReportedHold, ReportedRequest, ReportedWait, RequestId, Response, Rules,
-    SessionAcquire, SessionCommand, SessionNumber, SessionRequest, TableCommand, TableEpoch, TableReport, Wait, WaitId,
+    Forfeit, ForfeitedHold, Limits, LockView, LocksCommand, Metadata, Mode, NamespaceMessage, OpenSession,
+    OpenTableSession, Owner, Path, RequestId, Response, Rules, SessionCommand, SessionNumber, SessionRequest,
+    TableCommand, TableEpoch, TableReport,
 };
 
 use crate::mutations::enable_mutation_from_env;
 use crate::random::{SeededRng, namespace};
+use crate::soft_clients::{Asked, Client, Held, State, conflict, paths};
 use crate::{context, run_seeds};
 
 const STEPS_IN_A_RUN: u64 = 200;
@@ -29,50 +30,22 @@ struct Leader {
     table: SoftTable,
 }
 
-/// A session as its client and its gateway see it.
-#[derive(Debug)]
-struct Client {
-    id: String,
-    number: SessionNumber,
-    epoch: u64,
-    seq: u64,
-    transition_ms: u64,
-    holds: BTreeMap<String, (Claim, FencingToken)>,
-    waits: BTreeMap<String, (Claim, Option<WaitId>)>,
-    /// The leader that it reported to last: it takes nothing of earlier ones.
-    promised: usize,
-    /// The shard clock until which its holds count, once it has ended; absent while its client counts its life.
-    until_ms: Option<u64>,
-}
-
 struct Run {
     bounds: Bounds,
     leaders: Vec<Leader>,
     clients: Vec<Client>,
-    /// The latest token of each lock that each client took, and for what.
-    last_tokens: BTreeMap<Path, BTreeMap<usize, (FencingToken, Mode)>>,
+    /// The latest token of each lock that each thread of a client took, and for what.
+    last_tokens: BTreeMap<Path, BTreeMap<(usize, Option<String>), (FencingToken, Mode)>>,
     /// What is under way to the log, to open locks by force.
     forfeits: Vec<Forfeit>,
+    /// What was ended by force, as the log knows.
+    forfeited: BTreeSet<(SessionNumber, Path, FencingToken)>,
     now_ms: u64,
     numbers: u64,
     /// Reports so far, with the leaders that they were for.
     reports: Vec<(usize, TableReport)>,
     /// Grants of leaders that had one before them.
     later_grants: u64,
-}
-
-fn paths() -> Vec<Path> {
-    let all: [&[&str]; 4] = [&["a"], &["a", "x"], &["a", "y"], &["b"]];
-    all.iter().map(|segments| Path(segments.iter().map(|segment| (*segment).to_owned()).collect())).collect()
-}
-
-fn any_claim(dice: &mut SeededRng) -> Claim {
-    Claim { path: dice.pick(&paths()), mode: dice.pick(&[Mode::Read, Mode::Write]) }
-}
-
-fn conflict(one: &Claim, other: &Claim) -> bool {
-    let is_read = one.mode == Mode::Read && other.mode == Mode::Read;
-    !is_read && (one.path.is_prefix_of(&other.path) || other.path.is_prefix_of(&one.path))
 }
 
 impl Run {
@@ -94,6 +67,7 @@ impl Run {
             clients,
             last_tokens,
             forfeits: Vec::new(),
+            forfeited: BTreeSet::new(),
             now_ms: 1_000,
             numbers: 0,
             reports: Vec::new(),
@@ -166,8 +140,8 @@ impl Run {
             panic!("it is not opened")
         };
         let (number, epoch) = (session.number, session.epoch);
-        let (holds, waits) = (BTreeMap::new(), BTreeMap::new());
-        let client = Client { id, number, epoch, seq: 0, transition_ms, holds, waits, promised: 0, until_ms: None };
+        let (holds, requests) = (BTreeMap::new(), BTreeMap::new());
+        let client = Client { id, number, epoch, seq: 0, transition_ms, requests, holds, promised: 0, until_ms: None };
         self.clients.push(client);
     }
 
@@ -180,6 +154,7 @@ impl Run {
         }
         if let Ok(Response::TableSessionOpened { session, .. }) = self.log(opening(&id, true, call, 0)) {
             (self.clients[at].epoch, self.clients[at].seq) = (session.epoch, 0);
+            self.compare(at);
         }
     }
 
@@ -210,43 +185,50 @@ impl Run {
     }
 
     /// A client asks a leader, of which it may not know that it is deposed.
-    fn request(&mut self, to: usize, at: usize, request: SessionRequest) {
-        let client = &mut self.clients[at];
-        client.seq += 1;
-        let message = MessageSeq { epoch: client.epoch, seq: client.seq };
-        let account = namespace().account;
-        let request_id = match &request {
-            SessionRequest::Acquire(acquire) => Some((acquire.request_id.clone(), acquire.claims.clone())),
-            _ => None,
-        };
-        let command = SessionCommand { account, session: client.number, message, request };
-        let is_promised = to < client.promised;
+    fn send(&mut self, to: usize, at: usize, request: SessionRequest) -> Result<Response, CommandError> {
+        let (session, message) = (self.clients[at].number, self.clients[at].next_message());
+        let command = SessionCommand { account: namespace().account, session, message, request };
+        self.apply(to, &LocksCommand::Session(command))
+    }
+
+    fn apply(&mut self, to: usize, command: &LocksCommand) -> Result<Response, CommandError> {
         let context = self.context();
-        let leader = &mut self.leaders[to];
-        let reply = leader.table.apply(&leader.log, &context, &LocksCommand::Session(command));
-        let token = match reply.outcome {
-            Ok(
-                Response::Granted { fencing_token }
-                | Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. },
-            ) => Some(fencing_token),
+        let Leader { log, table } = &mut self.leaders[to];
+        table.apply(log, &context, command).outcome
+    }
+
+    fn ask(&mut self, to: usize, at: usize, id: &str, asked: Asked) {
+        let outcome = self.send(to, at, asked.request(id));
+        let is_promised = to < self.clients[at].promised;
+        match outcome {
+            Ok(Response::Granted { fencing_token }) => self.take(to, at, (id, &asked), fencing_token, &[]),
+            Ok(Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, locks }) => {
+                self.take(to, at, (id, &asked), fencing_token, &locks);
+            }
             // What the leader does not know yet waits, too.
             Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) if !is_promised => {
-                let waits =
-                    request_id.as_ref().map(|(id, claims)| (id.clone(), (claims[0].clone(), Some(enqueued.wait))));
-                self.clients[at].waits.extend(waits);
-                None
+                self.clients[at].requests.insert(id.to_owned(), (asked, State::Waits(Some(enqueued.wait))));
             }
             Err(CommandError::Busy(_)) => {
-                let waits = request_id.as_ref().map(|(id, claims)| (id.clone(), (claims[0].clone(), None)));
-                self.clients[at].waits.extend(waits);
-                None
+                let known = self.clients[at].requests.get(id).map(|(_, state)| *state);
+                let state = known.unwrap_or(State::Waits(None));
+                self.clients[at].requests.insert(id.to_owned(), (asked, state));
             }
-            _ => None,
-        };
-        if let Some(((id, claims), token)) = request_id.zip(token) {
-            self.take(to, at, &id, &claims, token);
+            _ => {}
         }
         self.take_effects(to);
+    }
+
+    fn release(&mut self, to: usize, at: usize, request_id: String) {
+        self.clients[at].release(&request_id);
+        let (release, promised) = (SessionRequest::Release { request_id, is_known: true }, self.clients[at].promised);
+        let _ = self.send(to, at, release.clone());
+        self.take_effects(to);
+        // What an earlier leader did is done again by the one that has the report.
+        if to < promised {
+            let _ = self.send(promised, at, release);
+            self.take_effects(promised);
+        }
     }
 
     /// Its gateway takes nothing of earlier leaders any more, and reports what it has.
@@ -256,40 +238,23 @@ impl Run {
             return;
         }
         client.promised = to;
-        let granted = client.holds.iter().map(|(id, (Claim { path, mode }, token))| ReportedRequest {
-            request_id: id.clone(),
-            holder: None,
-            metadata: Metadata::new(),
-            claimed: 1,
-            claims: vec![ReportedHold { path: path.clone(), mode: *mode, fencing_token: *token }],
-        });
-        let pending = client.waits.iter().map(|(id, (claim, ticket))| ReportedWait {
-            request_id: id.clone(),
-            holder: None,
-            metadata: Metadata::new(),
-            claims: vec![claim.clone()],
-            ticket: *ticket,
-        });
-        let report = TableReport {
-            namespace: namespace(),
-            session: client.number,
-            connection_epoch: client.epoch,
-            seq: client.seq,
-            table_epoch: self.leaders[to].table.epoch(),
-            part: 1,
-            parts: 1,
-            granted: granted.collect(),
-            pending: pending.collect(),
-        };
+        let report = client.report(self.leaders[to].table.epoch());
         self.reports.push((to, report.clone()));
         self.send_report(to, report);
     }
 
     /// A report arrives, perhaps again.
     fn send_report(&mut self, to: usize, report: TableReport) {
-        let context = self.context();
-        let Leader { log, table } = &mut self.leaders[to];
-        let _ = table.apply(log, &context, &LocksCommand::Table(TableCommand::Report(report))).outcome;
+        let _ = self.apply(to, &LocksCommand::Table(TableCommand::Report(report)));
+        self.take_effects(to);
+    }
+
+    /// A resumed client lists what it has: it has lost nothing of it.
+    fn compare(&mut self, at: usize) {
+        let (to, list) = (self.leaders.len() - 1, self.clients[at].list());
+        if let Ok(Response::Reconciled { lost, .. }) = self.apply(to, &LocksCommand::LockInfo(list)) {
+            assert!(lost.is_empty(), "{:?} has lost {lost:?}", self.clients[at]);
+        }
         self.take_effects(to);
     }
 
@@ -297,54 +262,70 @@ impl Run {
         self.leaders[from].table.verify();
         for effect in self.leaders[from].table.take_effects() {
             if let Effect::Revoked { session_id, path, fencing_token, .. } = &effect {
-                let is_lost = |(claim, token): &(Claim, FencingToken)| (&claim.path, token) == (path, fencing_token);
-                let loses = |client: &Client| client.holds.values().any(is_lost);
-                let lost = self.clients.iter().find(|it| it.id == *session_id && it.until_ms.is_none() && loses(it));
-                assert!(lost.is_none_or(|client| from < client.promised), "it loses what it holds: {lost:?}");
+                self.revoked(from, session_id, path, *fencing_token);
             }
-            let Effect::WaitResolved { owner, request_id, claims, outcome, .. } = effect else { continue };
+            let Effect::WaitResolved { owner, request_id, outcome, locks, .. } = effect else { continue };
             let (Owner::Session { session_id, .. }, Some(id)) = (owner, request_id) else { panic!("a session waits") };
             let at = self.clients.iter().position(|client| client.id == session_id).expect("it was opened");
             // What it asks to release it claims no more.
-            let waits = self.clients[at].waits.contains_key(&id);
-            if let AcquireOutcome::Granted { fencing_token } = outcome
-                && waits
-            {
-                self.take(from, at, &id, &claims, fencing_token);
+            let Some((asked, State::Waits(_))) = self.clients[at].requests.get(&id).cloned() else { continue };
+            match outcome {
+                AcquireOutcome::Granted { fencing_token } => {
+                    self.take(from, at, (&id, &asked), fencing_token, &locks);
+                }
+                _ if from >= self.clients[at].promised => _ = self.clients[at].requests.remove(&id),
+                _ => {}
             }
         }
     }
 
+    /// A leader tells a session of a lost hold. The session has it no more, unless that leader is deposed, or the hold was
+    /// extended between the entry that ended it by force and its end in the table.
+    fn revoked(&mut self, from: usize, session_id: &str, path: &Path, token: FencingToken) {
+        let has_it = |it: &&mut Client| it.id == *session_id && it.lives() && it.has_hold(path, token);
+        let Some(client) = self.clients.iter_mut().find(has_it).filter(|it| from >= it.promised) else { return };
+        let was_forced = self.forfeited.contains(&(client.number, path.clone(), token));
+        assert!(was_forced, "it loses {path:?} with {token}, which it holds: {client:?}");
+        client.lose(path, token);
+    }
+
     /// A client takes a grant while it counts its life, and checks all that is known of everybody.
-    fn take(&mut self, from: usize, at: usize, id: &str, claims: &[Claim], token: FencingToken) {
+    fn take(&mut self, from: usize, at: usize, (id, asked): (&str, &Asked), token: FencingToken, locks: &[LockView]) {
         let client = &mut self.clients[at];
-        if client.until_ms.is_some() || from < client.promised {
+        if !client.lives() || from < client.promised {
             return;
         }
-        client.waits.remove(id);
-        let [claim] = claims else { panic!("it asked for one lock: {claims:?}") };
+        client.requests.insert(id.to_owned(), (asked.clone(), State::Granted));
+        let granted = client.granted(asked, token, locks);
         // Another request of it for the same lock extends the hold.
-        if self.clients[at].holds.values().any(|known| *known == (claim.clone(), token)) {
-            self.clients[at].holds.insert(id.to_owned(), (claim.clone(), token));
-            return;
+        let is_new = |(held, hold): &(Held, (Mode, FencingToken))| client.holds.get(held) != Some(hold);
+        let new: Vec<_> = granted.into_iter().filter(is_new).collect();
+        self.later_grants += u64::from(from > 0 && !new.is_empty());
+        for (held, hold) in new {
+            self.check(at, &held, hold);
+            self.clients[at].holds.insert(held, hold);
         }
-        self.later_grants += u64::from(from > 0);
-        for (other, client) in self.clients.iter().enumerate().filter(|(other, _)| *other != at) {
-            let counts = client.until_ms.is_none_or(|until_ms| until_ms > self.now_ms);
-            let mut held = client.holds.values().filter(|_| counts);
-            let found = held.find(|(held, _)| conflict(held, claim));
-            assert_eq!(found, None, "client {other} holds it, {at} is granted {claim:?}");
+    }
+
+    /// Nobody else has what conflicts with a new hold, and its token is higher than all before, except those of readers
+    /// beside it.
+    fn check(&mut self, at: usize, held: &Held, (mode, token): (Mode, FencingToken)) {
+        let (holder, path) = held;
+        for (other, client) in self.clients.iter().enumerate().filter(|(_, client)| client.counts(self.now_ms)) {
+            let others = client.holds.iter().filter(|((thread, _), _)| (other, thread) != (at, holder));
+            let mut found = others.filter(|((_, other), (other_mode, _))| conflict((other, *other_mode), (path, mode)));
+            assert_eq!(found.next(), None, "client {other} holds it, {at} is granted {mode:?} of {held:?}");
         }
         // A leader that it did not send its release to has the hold as before, beside those of later readers.
-        let of_lock = self.last_tokens.entry(claim.path.clone()).or_default();
-        let rises = of_lock.iter().all(|(other, (last, mode))| {
-            *last < token
-                || (*last == token && *other == at)
-                || (*other != at && *mode == Mode::Read && claim.mode == Mode::Read)
+        let of_lock = self.last_tokens.entry(path.clone()).or_default();
+        let this = (at, holder.clone());
+        let rises = of_lock.iter().all(|(other, (last, last_mode))| {
+            let is_own = *other == this;
+            let are_readers = *last_mode == Mode::Read && mode == Mode::Read;
+            *last < token || (is_own && *last == token) || (!is_own && are_readers)
         });
-        assert!(rises, "tokens of {claim:?} rise: {of_lock:?}, then {token} for {at}");
-        of_lock.insert(at, (token, claim.mode));
-        self.clients[at].holds.insert(id.to_owned(), (claim.clone(), token));
+        assert!(rises, "tokens of {path:?} rise: {of_lock:?}, then {token} for {this:?}");
+        of_lock.insert(this, (token, mode));
     }
 
     /// The last leader is told to open a lock. Nothing ends before the log has been told.
@@ -364,12 +345,10 @@ impl Run {
         }
         let (forfeit, context) = (self.forfeits.remove(0), self.context());
         self.log(LocksCommand::Table(TableCommand::Forfeit(forfeit.clone()))).expect("there are few");
-        for client in &mut self.clients {
-            let session = client.number;
-            client.holds.retain(|_, (claim, fencing_token)| {
-                let hold = ForfeitedHold { session, fencing_token: *fencing_token };
-                claim.path != forfeit.path || !forfeit.holds.contains(&hold)
-            });
+        for ForfeitedHold { session, fencing_token } in &forfeit.holds {
+            self.forfeited.insert((*session, forfeit.path.clone(), *fencing_token));
+            let of_session = self.clients.iter_mut().filter(|client| client.number == *session);
+            of_session.for_each(|client| client.lose(&forfeit.path, *fencing_token));
         }
         let leader = self.leaders.last_mut().expect("there is one");
         leader.table.forfeit(&leader.log, &context, &forfeit);
@@ -377,7 +356,7 @@ impl Run {
     }
 
     fn step(&mut self, dice: &mut SeededRng) {
-        let live: Vec<usize> = (0..self.clients.len()).filter(|at| self.clients[*at].until_ms.is_none()).collect();
+        let live: Vec<usize> = (0..self.clients.len()).filter(|at| self.clients[*at].lives()).collect();
         if live.is_empty() || (dice.one_in(10) && (live.len() as u64) < SESSIONS) {
             return self.open(dice);
         }
@@ -385,22 +364,17 @@ impl Run {
         let to = if dice.one_in(3) { dice.below(self.leaders.len() as u64) as usize } else { self.leaders.len() - 1 };
         match dice.below(42) {
             0..18 => {
-                let asked = self.clients[at].waits.iter().next().map(|(id, (claim, _))| (id.clone(), claim.clone()));
-                let again = asked.filter(|_| dice.one_in(4));
-                let (id, claim) = again.unwrap_or_else(|| (format!("r{}", self.number()), any_claim(dice)));
-                self.request(to, at, acquire(&id, claim));
+                let requests = self.clients[at].requests.iter();
+                let mut waiting = requests.filter(|(_, (_, state))| matches!(state, State::Waits(_)));
+                let first = waiting.next().map(|(id, (asked, _))| (id.clone(), asked.clone()));
+                let again = first.filter(|_| dice.one_in(4));
+                let (id, asked) = again.unwrap_or_else(|| (format!("r{}", self.number()), Asked::any(dice)));
+                self.ask(to, at, &id, asked);
             }
             18..28 => {
-                let client = &mut self.clients[at];
-                let requests: Vec<String> = client.holds.keys().chain(client.waits.keys()).cloned().collect();
-                let Some(request_id) = requests.first().cloned() else { return };
-                client.holds.remove(&request_id);
-                client.waits.remove(&request_id);
-                let (release, promised) = (SessionRequest::Release { request_id, is_known: true }, client.promised);
-                self.request(to, at, release.clone());
-                // What an earlier leader did is done again by the one that has the report.
-                if to < promised {
-                    self.request(promised, at, release);
+                let requests: Vec<String> = self.clients[at].requests.keys().cloned().collect();
+                if !requests.is_empty() {
+                    self.release(to, at, dice.pick(&requests));
                 }
             }
             28 => self.resume(at),
@@ -455,30 +429,20 @@ pub(crate) fn opening(id: &str, resume: bool, call: u64, transition_ms: u64) -> 
     LocksCommand::Table(TableCommand::OpenSession(OpenTableSession { open, transition_ms }))
 }
 
-pub(crate) fn acquire(request_id: &str, claim: Claim) -> SessionRequest {
-    SessionRequest::Acquire(SessionAcquire {
-        holder: None,
-        claims: vec![claim],
-        transition_ms: 0,
-        wait: Wait::Unlimited,
-        allow_upgrade: false,
-        request_id: request_id.to_owned(),
-    })
-}
-
 fn run(seed: u64) {
     let dice = &mut SeededRng::new(seed);
     let mut run = Run::new(dice.pick(&[1, 2, 512, 512]));
     (0..STEPS_IN_A_RUN).for_each(|_| run.step(dice));
     // A leader that waits ends its wait.
     run.depose();
-    let live: Vec<usize> = (0..run.clients.len()).filter(|at| run.clients[*at].until_ms.is_none()).collect();
+    let live: Vec<usize> = (0..run.clients.len()).filter(|at| run.clients[*at].lives()).collect();
     live.into_iter().for_each(|at| run.end(at, true));
     run.pass(5_000);
     run.finish();
     run.open(dice);
     let (last, at, before) = (run.leaders.len() - 1, run.clients.len() - 1, run.later_grants);
-    run.request(last, at, acquire("last", Claim { path: Path::flat("a"), mode: Mode::Write }));
+    let claims = vec![Claim { path: Path::flat("a"), mode: Mode::Write }];
+    run.ask(last, at, "last", Asked { holder: None, claims, lost: BTreeSet::new() });
     assert_eq!(run.later_grants, before + 1, "all of before have ended");
 }
 
