@@ -41,6 +41,8 @@ pub(crate) struct Client {
     pub(crate) holds: BTreeMap<Held, (Mode, FencingToken)>,
     /// The leader that it reported to last: it takes nothing of earlier ones.
     pub(crate) promised: usize,
+    /// The leader that compares its list with what it has, and the job whose end that leader's answer waits for.
+    pub(crate) compares: Option<(usize, Revision)>,
     /// The shard clock until which its holds count, once it has ended; absent while its client counts its life.
     pub(crate) until_ms: Option<u64>,
 }

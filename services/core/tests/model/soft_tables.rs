@@ -8,7 +8,7 @@ use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{
     AcquireOutcome, Application, Bounds, Claim, Command, CommandError, Durability, Effect, EntryContext, FencingToken,
-    Forfeit, ForfeitedHold, Limits, LockView, LocksCommand, Metadata, Mode, NamespaceMessage, OpenSession,
+    Forfeit, ForfeitedHold, JobState, Limits, LockView, LocksCommand, Metadata, Mode, NamespaceMessage, OpenSession,
     OpenTableSession, Owner, Path, RequestId, Response, Rules, SessionCommand, SessionNumber, SessionRequest,
     TableCommand, TableEpoch, TableReport,
 };
@@ -141,7 +141,18 @@ impl Run {
         };
         let (number, epoch) = (session.number, session.epoch);
         let (holds, requests) = (BTreeMap::new(), BTreeMap::new());
-        let client = Client { id, number, epoch, seq: 0, transition_ms, requests, holds, promised: 0, until_ms: None };
+        let client = Client {
+            id,
+            number,
+            epoch,
+            seq: 0,
+            transition_ms,
+            requests,
+            holds,
+            promised: 0,
+            compares: None,
+            until_ms: None,
+        };
         self.clients.push(client);
     }
 
@@ -251,10 +262,13 @@ impl Run {
 
     /// A resumed client lists what it has: it has lost nothing of it.
     fn compare(&mut self, at: usize) {
-        let (to, list) = (self.leaders.len() - 1, self.clients[at].list());
-        if let Ok(Response::Reconciled { lost, .. }) = self.apply(to, &LocksCommand::LockInfo(list)) {
+        let (to, list, context) = (self.leaders.len() - 1, self.clients[at].list(), self.context());
+        let Leader { log, table } = &mut self.leaders[to];
+        let reply = table.apply(log, &context, &LocksCommand::LockInfo(list));
+        if let Ok(Response::Reconciled { lost, .. }) = reply.outcome {
             assert!(lost.is_empty(), "{:?} has lost {lost:?}", self.clients[at]);
         }
+        self.clients[at].compares = reply.awaits.map(|began| (to, began));
         self.take_effects(to);
     }
 
@@ -362,6 +376,12 @@ impl Run {
         }
         let at = dice.pick(&live);
         let to = if dice.one_in(3) { dice.below(self.leaders.len() as u64) as usize } else { self.leaders.len() - 1 };
+        let leader = &self.leaders[to];
+        let is_compared = |began| leader.table.job_state(began) != JobState::Running;
+        if self.clients[at].compares.is_some_and(|(other, began)| other == to && !is_compared(began)) {
+            // Its gateway waits for the answer, and sends nothing else before.
+            return self.pass(0);
+        }
         match dice.below(42) {
             0..18 => {
                 let requests = self.clients[at].requests.iter();
