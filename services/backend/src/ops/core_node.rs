@@ -149,21 +149,27 @@ impl TestGateway {
         });
     }
 
-    /// Opens sessions as those of a lock table in memory from now on, and decides no acquire of theirs until that table
-    /// is complete.
-    pub(super) fn serve_as_table(&self, is_complete: &Arc<AtomicBool>) {
+    /// Opens sessions as those of a lock table in memory from now on. Until that table is complete, decides no acquire of
+    /// theirs, and compares no list. Returns the number of lists that were not compared.
+    pub(super) fn serve_as_table(&self, is_complete: &Arc<AtomicBool>) -> watch::Receiver<u64> {
         let (running, is_complete) = (self.shards.clone(), Arc::clone(is_complete));
+        let (refused, lists) = watch::channel(0);
         self.on_call(move |call| {
             let mut shards = running.lock();
             match &call.body {
                 Some(call::Body::Command(bytes)) if application_of(call) == Application::Locks => {
                     let Ok(Command::Locks(command)) = codec::decode(bytes) else { return shards.serve(call) };
-                    let reply = shards.serve_table(call, &command, is_complete.load(Ordering::SeqCst));
+                    let is_complete = is_complete.load(Ordering::SeqCst);
+                    if !is_complete && matches!(command, LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_)) {
+                        refused.send_modify(|count| *count += 1);
+                    }
+                    let reply = shards.serve_table(call, &command, is_complete);
                     Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
                 }
                 _ => shards.serve(call),
             }
         });
+        lists
     }
 
     /// As [`Self::serve_as_table`] of a complete table, but subscriptions to sessions begin later, and no query what a
@@ -229,7 +235,10 @@ impl TestGateway {
                     taken.lock().push(report);
                     Ok(Response::Done)
                 }
-                LocksCommand::Session(_) | LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_)
+                LocksCommand::Session(_)
+                | LocksCommand::Release(_)
+                | LocksCommand::LockInfo(_)
+                | LocksCommand::LockInfoPart(_)
                     if is_next.load(Ordering::SeqCst) =>
                 {
                     Err(CommandError::Unreported { table_epoch: NEXT_EPOCH })
@@ -384,6 +393,9 @@ impl Shards {
         let shard = self.map.shard_for(application_of(call), call.key).id.clone();
         let mut decide = |command: &LocksCommand| match command {
             LocksCommand::Session(asked) if asked.as_acquire().is_some() && !is_complete => {
+                Err(CommandError::Busy("the table is not complete".to_owned()))
+            }
+            LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_) if !is_complete => {
                 Err(CommandError::Busy("the table is not complete".to_owned()))
             }
             command => match self.apply(&shard, &Command::Locks(command.clone())).outcome {

@@ -295,25 +295,71 @@ async fn so_many_requests_of_all_sessions_of_an_account_wait_for_a_table_as_it_m
 }
 
 #[tokio::test]
-async fn a_listed_request_waits_until_the_table_of_its_namespace_is_complete() {
+async fn a_list_is_compared_once_the_table_of_its_namespace_is_complete() {
     let world = TestGateway::start().await;
     let tenant = demo_tenant(&world).await;
     let is_complete = Arc::new(AtomicBool::new(false));
-    world.serve_as_table(&is_complete);
+    let mut lists = world.serve_as_table(&is_complete);
     let (session_id, _) = SessionClient::connect(&world, &tenant).open(None).await;
     let mut client = SessionClient::connect(&world, &tenant);
     assert!(client.open(Some(session_id)).await.1);
     let pending = ["z", "a"].map(|name| Pending::Lock(lock_named(name))).into();
     client.send(ClientPayload::LockInfo(LockInfo { pending, ..LockInfo::default() })).await;
-    for name in ["z", "a"] {
-        let told = client.receive().await;
-        assert!(matches!(&told, ServerMessage::Enqueued { request_id, .. } if request_id == name), "{told:?}");
-    }
+    let refused = timeout(Duration::from_secs(20), lists.wait_for(|count| *count >= 3));
+    refused.await.expect("it is sent again").expect("the node is there");
     is_complete.store(true, Ordering::SeqCst);
     for name in ["z", "a"] {
         let told = client.receive().await;
         assert!(matches!(&told, ServerMessage::Acquired { request_id, .. } if request_id == name), "{told:?}");
     }
+}
+
+/// The next messages about requests: what they are, and which.
+async fn told(client: &mut SessionClient, count: usize) -> Vec<(&'static str, String)> {
+    let mut told = Vec::new();
+    while told.len() < count {
+        match client.receive().await {
+            ServerMessage::Ready { request_id: Some(request_id) } => told.push(("ready", request_id)),
+            ServerMessage::Acquired { request_id, .. } => told.push(("acquired", request_id)),
+            ServerMessage::Enqueued { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    told
+}
+
+#[tokio::test]
+async fn a_release_of_everything_ends_no_later_request() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let is_complete = Arc::new(AtomicBool::new(false));
+    world.serve_as_table(&is_complete);
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(None).await;
+    client.lock("before").await;
+    assert!(matches!(client.receive().await, ServerMessage::Enqueued { .. }));
+    client.send(ClientPayload::ReleaseAll).await;
+    client.lock("after").await;
+    assert_eq!(told(&mut client, 1).await, [("ready", "before".to_owned())]);
+    is_complete.store(true, Ordering::SeqCst);
+    assert_eq!(told(&mut client, 1).await, [("acquired", "after".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_release_of_everything_ends_no_later_request_at_the_next_leader() {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    let is_next = Arc::new(AtomicBool::new(false));
+    let reports = world.serve_as_leaders(&is_next, false);
+    let mut client = SessionClient::connect(&world, &tenant);
+    client.open(None).await;
+    client.lock("before").await;
+    assert_eq!(told(&mut client, 1).await, [("acquired", "before".to_owned())]);
+    is_next.store(true, Ordering::SeqCst);
+    client.send(ClientPayload::ReleaseAll).await;
+    client.lock("after").await;
+    assert_eq!(told(&mut client, 2).await, [("ready", "before".to_owned()), ("acquired", "after".to_owned())]);
+    assert!(reports.lock().iter().all(|report| report.granted.is_empty()), "what is given up is not reported");
 }
 
 #[tokio::test]

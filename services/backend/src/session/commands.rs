@@ -165,7 +165,8 @@ impl SessionConnection<'_> {
         first: &ClientCommand,
         reply: BoxFuture<'static, ApiResult<Reply>>,
     ) -> BoxFuture<'static, ApiResult<Reply>> {
-        if !first.is_reconciliation() || !std::mem::take(&mut self.is_early) {
+        let compares = first.is_reconciliation() || matches!(first, ClientCommand::LockInfo { .. });
+        if !compares || !std::mem::take(&mut self.is_early) {
             return reply;
         }
         async move {
@@ -220,7 +221,10 @@ impl SessionConnection<'_> {
                 self.request(SessionRequest::Release { request_id, is_known })
             }
             ClientCommand::ReleaseAll => {
-                self.requests.mark_all_released();
+                // A repeat ends no request that came after it.
+                if tries == 0 {
+                    self.requests.mark_all_released();
+                }
                 self.release_all_command()
             }
             ClientCommand::LockInfo { info, .. } => {

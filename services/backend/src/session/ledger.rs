@@ -49,10 +49,10 @@ impl RequestTable {
     /// Lets all requests wait without a place, in their order: the leader that gave them one has ended. Returns whether
     /// there are any.
     pub(super) fn displace(&mut self) -> bool {
-        let place = |(request_id, request): (&String, &Request)| match request.state {
-            RequestState::Waiting(wait) => Some((false, wait.0, request_id.clone())),
-            RequestState::Unplaced(number) => Some((true, number, request_id.clone())),
-            RequestState::Granted => None,
+        let place = |(request_id, request): (&String, &Request)| match (request.state, request.ticket) {
+            (RequestState::Granted, _) => None,
+            (_, Some(wait)) | (RequestState::Waiting(wait), None) => Some((false, wait.0, request_id.clone())),
+            (RequestState::Unplaced(number), None) => Some((true, number, request_id.clone())),
         };
         let mut waits: Vec<(bool, u64, String)> = self.requests.iter().filter_map(place).collect();
         waits.sort_unstable();
@@ -63,7 +63,7 @@ impl RequestTable {
             self.unplaced += 1;
             self.places.insert(self.unplaced, request_id.clone());
             if let RequestState::Waiting(wait) = request.state {
-                request.ticket = Some(wait);
+                request.ticket.get_or_insert(wait);
             }
             request.state = RequestState::Unplaced(self.unplaced);
         }

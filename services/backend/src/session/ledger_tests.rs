@@ -190,6 +190,15 @@ fn what_was_listed_after_a_resume_is_believed_until_it_is_lost_or_released() {
 }
 
 #[test]
+fn a_release_that_shows_some_of_its_locks_ends_the_other_holds_too() {
+    let mut ledger = RequestTable::new("se_1");
+    ledger.granted_anew(&lock("a", &["x", "y", "z"], Mode::Write), 5);
+    ledger.granted(&lock("b", &["z"], Mode::Write), 5, &[view("z", vec![held_by("se_1", Mode::Write, 5)], 1)]);
+    ledger.released("a", &[view("x", Vec::new(), 0)]);
+    assert_eq!(client_view(&ledger), [("z".into(), Mode::Write, 5)], "the other request claims it");
+}
+
+#[test]
 fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
     let mut ledger = RequestTable::new("se_1");
     let request = lock("a", &["x"], Mode::Write);
@@ -200,7 +209,8 @@ fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
     );
     ledger.granted(&request, 5, &[view("x", vec![held_by("se_1", Mode::Write, 5)], 1)]);
     assert_eq!((ledger.waiting("a"), ledger.state("a")), (None, Some(RequestState::Granted)));
-    assert_eq!(ledger.clear(), ["a"]);
+    ledger.mark_all_released();
+    assert_eq!(ledger.clear_released(), ["a"]);
     assert!(client_view(&ledger).is_empty());
 }
 
@@ -222,8 +232,10 @@ fn requests_without_a_place_are_sent_again_in_order_until_they_have_one() {
     ledger.granted_anew(&second, 5);
     assert!(ledger.first_unplaced(9).is_empty());
     ledger.unplaced(&lock("b", &["y"], Mode::Write), None, None);
-    ledger.clear();
-    assert!(ledger.first_unplaced(9).is_empty() && ledger.len() == 0);
+    ledger.mark_all_released();
+    ledger.unplaced(&lock("c", &["y"], Mode::Write), None, None);
+    assert_eq!(ledger.clear_released(), ["a", "b", "z"]);
+    assert_eq!((ledger.first_unplaced(9), ledger.len()), (vec!["c".into()], 1), "it came after the release");
 }
 
 #[test]
@@ -297,9 +309,30 @@ fn requests_that_wait_are_reported_in_order_with_their_places() {
     let expected = [waits("first", Some(10)), waits("second", Some(20)), waits("last", None)];
     assert_eq!(reported(&ledger).1, expected);
     assert!(ledger.displace() && reported(&ledger).1 == expected, "also by the next leader");
-    ledger.enqueued(&lock("last", &["x"], Mode::Write), WaitId(5));
+    ledger.enqueued(&lock("last", &["x"], Mode::Write), WaitId(35));
     ledger.displace();
-    assert_eq!(reported(&ledger).1[0], waits("last", Some(5)));
+    assert_eq!(reported(&ledger).1[2], waits("last", Some(35)));
+}
+
+#[test]
+fn the_first_place_of_a_request_counts_whether_or_not_it_heard_of_later_ones() {
+    let mut ledger = RequestTable::new("se_1");
+    let (first, second) = (lock("first", &["x"], Mode::Write), lock("second", &["x"], Mode::Write));
+    ledger.enqueued(&first, WaitId(10));
+    ledger.enqueued(&second, WaitId(20));
+    assert_eq!(ledger.first_place("first"), Some(WaitId(10)));
+    ledger.displace();
+    // The first one does not hear where it is in the next epoch.
+    ledger.enqueued(&second, WaitId(120));
+    assert_eq!((ledger.first_place("first"), ledger.first_place("second")), (None, Some(WaitId(20))));
+    assert_eq!(ledger.state("second"), Some(RequestState::Waiting(WaitId(120))));
+    ledger.displace();
+    let waits = |id: &str, ticket: u64| (id.to_owned(), Some(WaitId(ticket)));
+    assert_eq!(reported(&ledger).1, [waits("first", 10), waits("second", 20)]);
+    assert_eq!(ledger.first_unplaced(9), ["first", "second"]);
+    ledger.mark_released("second");
+    ledger.enqueued(&second, WaitId(210));
+    assert_eq!(ledger.first_place("second"), Some(WaitId(210)), "it was given up, and asks anew");
 }
 
 #[test]
@@ -377,7 +410,8 @@ fn a_session_is_refused_before_it_has_too_much_for_a_report_and_others_are_not()
         ledger.remove(&format!("r{more}"));
     }
     assert_eq!(ledger.check_bytes(&of_half(number)), Ok(()), "what is released makes room");
-    ledger.clear();
+    ledger.mark_all_released();
+    ledger.clear_released();
     assert_eq!(ledger.bytes(), 0);
 }
 

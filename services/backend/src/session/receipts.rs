@@ -21,7 +21,6 @@ use super::channel::CloseReason;
 use super::connection::SessionConnection;
 use super::message_bytes::{granted_bytes, hold_bytes, lock_bytes};
 use super::protocol;
-use super::request_table::RequestState;
 use super::shown::{ShownRequest, asked_claims};
 
 /// Bytes of all holds and granted requests of a list.
@@ -80,7 +79,7 @@ impl SessionConnection<'_> {
                     self.requests.granted_claims(request_id).map(|claims| self.receipt(request_id, claims, None));
             }
             ServerMessage::Enqueued { request_id, place, .. } => {
-                let Some(RequestState::Waiting(ticket)) = self.requests.state(request_id) else { return };
+                let Some(ticket) = self.requests.first_place(request_id) else { return };
                 let Some(claims) = self.requests.asked_claims(request_id) else { return };
                 let receipt = self.receipt(request_id, claims, Some(ticket));
                 *place = Some(QueueTicket { ticket, receipt });
@@ -138,6 +137,13 @@ impl SessionConnection<'_> {
             self.report_list(table_epoch).await?;
         }
         Ok(false)
+    }
+
+    /// Returns whether a part of the list that a leader can't compare yet may be sent again. The last one of several may
+    /// not: a leader that has dropped the others would end what they list.
+    pub(super) fn may_compare_later(&self, info: &LockInfo) -> bool {
+        let is_safe = info.part.count == 1 || !info.part.is_last();
+        is_safe && self.session.table_epoch.is_some() && !self.is_client_gone()
     }
 
     async fn take_part(&mut self, info: &LockInfo) -> Result<(), CloseReason> {

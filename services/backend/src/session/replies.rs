@@ -309,7 +309,7 @@ impl SessionConnection<'_> {
 
     async fn on_all_released(&mut self) -> Result<(), CloseReason> {
         self.shown.forget_places();
-        let mut released = self.requests.clear();
+        let mut released = self.requests.clear_released();
         released.extend(self.permits.clear());
         released.extend(self.arrivals.clear());
         released.extend(self.awaits.clear());
@@ -423,6 +423,12 @@ impl SessionConnection<'_> {
                 if !self.is_client_gone() {
                     self.queue.push_own(job.clone());
                 }
+                Ok(())
+            }
+            // Nor can the list of a resumed client be compared before.
+            (ClientCommand::LockInfo { info, .. }, CommandError::Busy(_)) if self.may_compare_later(info) => {
+                self.is_early = true;
+                self.queue.push_front(job.clone());
                 Ok(())
             }
             // An earlier copy of it may be granted: this one was not applied, or found that what the request got is

@@ -27,7 +27,8 @@ pub(super) struct Request {
     pub(super) state: RequestState,
     /// Claims that it had and lost: if its thread holds these paths again, the holds are not its own.
     pub(super) lost: Vec<Path>,
-    /// Its last place at an earlier leader, if it has none now.
+    /// The first place that it had, once it has had one at an earlier leader: later ones of some requests may never be
+    /// heard of, so that only the first places of all are in one order.
     pub(super) ticket: Option<WaitId>,
     /// Whether its release is under way, or has failed.
     pub(super) is_released: bool,
@@ -191,8 +192,21 @@ impl RequestTable {
         self.requests.len()
     }
 
+    /// Records the place of a request at its leader. One that has waited at an earlier leader stays where it was.
     pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId) {
+        let known = self.requests.get(&lock.request_id).filter(|known| known.waits() && !known.is_released);
+        let ticket = known.and_then(|known| known.ticket);
         self.put(lock, RequestState::Waiting(wait));
+        if let Some(request) = self.requests.get_mut(&lock.request_id) {
+            request.ticket = ticket;
+        }
+    }
+
+    /// Returns the first place of a request that has one.
+    pub(super) fn first_place(&self, request_id: &str) -> Option<WaitId> {
+        let request = self.requests.get(request_id)?;
+        let RequestState::Waiting(wait) = request.state else { return None };
+        Some(request.ticket.unwrap_or(wait))
     }
 
     /// Records that a request holds all its claims. `locks` are the claimed locks after the grant; claims that were
@@ -275,6 +289,13 @@ impl RequestTable {
                 }
             }
         }
+        // What a new leader had not entered yet is not shown.
+        if let Some(released) = &released {
+            let is_shown = |path: &[String]| locks.iter().any(|view| view.path.0 == path);
+            for claim in released.lock.resources.iter().filter(|claim| !is_shown(&claim.path)) {
+                self.end_unshared_holds(released, &claim.path);
+            }
+        }
     }
 
     /// Records the release of a request after which no hold is left at its paths.
@@ -298,20 +319,26 @@ impl RequestTable {
     pub(super) fn released_without_views(&mut self, request_id: &str) {
         let Some(released) = self.take(request_id) else { return };
         for claim in &released.lock.resources {
-            let path = Path(claim.path.clone());
-            for token in self.unshared_holds(&released, &path) {
-                self.take_hold(&path.0, token);
-            }
+            self.end_unshared_holds(&released, &claim.path);
         }
     }
 
-    /// Records the release of everything, and returns the requests that it ends, in order of name.
-    pub(super) fn clear(&mut self) -> Vec<String> {
+    fn end_unshared_holds(&mut self, released: &Request, path: &[String]) {
+        let path = Path(path.to_vec());
+        for token in self.unshared_holds(released, &path) {
+            self.take_hold(&path.0, token);
+        }
+    }
+
+    /// Records the release of everything, and returns the requests that it ends, in order of name. Those that came after
+    /// the release hold nothing yet, and stay.
+    pub(super) fn clear_released(&mut self) -> Vec<String> {
         self.holds.clear();
-        self.places.clear();
-        self.bytes = 0;
-        let mut request_ids: Vec<String> = std::mem::take(&mut self.requests).into_keys().collect();
+        let mut request_ids: Vec<String> =
+            self.requests.extract_if(|_, request| request.is_released).map(|(request_id, _)| request_id).collect();
         request_ids.sort_unstable();
+        self.places.retain(|_, request_id| self.requests.contains_key(request_id));
+        self.bytes = self.requests.values().map(|request| request.bytes).sum();
         request_ids
     }
 

@@ -158,6 +158,17 @@ impl NamespaceTxn<'_> {
         upgrade: bool,
         not_granted: Refused,
     ) -> Result<AcquireOutcome, CommandError> {
+        let wait = self.add_to_queue(request, claims, upgrade)?;
+        self.effects.capture(wait);
+        self.run_grant_loop();
+        Ok(match self.effects.take_captured() {
+            None => AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: request.attempt, not_granted })),
+            Some(Ok(fencing_token)) => AcquireOutcome::Granted { fencing_token },
+            Some(Err(reason)) => refused(Refused { reason, queue_position: None, ..not_granted }),
+        })
+    }
+
+    fn add_to_queue(&mut self, request: &Request<'_>, claims: &[Claim], upgrade: bool) -> Result<WaitId, CommandError> {
         let wait = WaitId(self.common.revision.saturating_add(1));
         let place = QueuePosition::of(wait, upgrade);
         let owner = self.ns.intern_owner(request.owner);
@@ -190,13 +201,35 @@ impl NamespaceTxn<'_> {
         self.ns.count_wait();
         self.add_wait_end(place, ends_at_ms);
         self.ns.blocked_index.schedule(place);
-        self.effects.capture(wait);
-        self.run_grant_loop();
-        Ok(match self.effects.take_captured() {
-            None => AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: request.attempt, not_granted })),
-            Some(Ok(fencing_token)) => AcquireOutcome::Granted { fencing_token },
-            Some(Err(reason)) => refused(Refused { reason, queue_position: None, ..not_granted }),
-        })
+        Ok(wait)
+    }
+
+    /// Queues a request that an earlier leader of its table had queued, after those that are queued. Limits do not count:
+    /// it was admitted by that leader. One that can't be granted any more, or waits for itself now, is not queued; it is
+    /// refused when its session asks again.
+    pub(super) fn requeue(&mut self, request: &Request<'_>) {
+        let claims = distinct_claims(request.claims);
+        let named = self.ns.named_request(request.owner, request.request_id, &claims);
+        if !matches!(named, Ok(None)) || check_request(request, &claims).is_err() {
+            return;
+        }
+        let asked = Evaluation {
+            owner: self.ns.owner_id(request.owner),
+            claims: &claims,
+            lookups: claims.iter().map(|claim| self.ns.tree.lookup(&claim.path)).collect(),
+            position: QueuePosition::LAST,
+            is_waiting: false,
+            allow_upgrade: false,
+            token: None,
+        };
+        let decision = self.ns.evaluate(&asked, &mut Dependents::default(), true);
+        if matches!(decision, Decision::Impossible(..)) || self.ns.detect_deadlock(&asked, false).is_some() {
+            return;
+        }
+        drop(asked);
+        if self.add_to_queue(request, &claims, false).is_ok() {
+            self.run_grant_loop();
+        }
     }
 
     pub(super) fn ends_at_ms(&self, wait: Wait) -> Option<u64> {

@@ -36,8 +36,9 @@ impl NamespaceTxn<'_> {
     }
 
     fn grant_queue(&mut self) {
-        let mut grants = if self.ns.has_pending_grants || self.ns.is_frozen() { 0 } else { self.budget.grants };
-        let may_grant = grants;
+        let may_grant = !self.ns.has_pending_grants && !self.ns.holds_grants_back();
+        let mut grants = if may_grant { self.budget.grants } else { 0 };
+        let all = grants;
         let (mut is_charged, mut is_fresh, mut has_looked) = (true, false, false);
         loop {
             is_fresh |= self.ns.refresh();
@@ -69,7 +70,7 @@ impl NamespaceTxn<'_> {
             grants -= 1;
             (is_charged, is_fresh) = (false, false);
         }
-        self.budget.grants -= may_grant - grants;
+        self.budget.grants -= all - grants;
         self.ns.has_pending_grants = self.ns.blocked_index.first_to_reevaluate().is_some();
     }
 

@@ -144,7 +144,8 @@ impl NamespaceTxn<'_> {
     fn run_jobs(&mut self) {
         self.ns.has_pending_grants = false;
         self.run_grant_loop();
-        while (!self.ns.has_pending_grants || self.ns.is_frozen()) && self.budget.ends > 0 && self.budget.visits > 0 {
+        let grants_first = |ns: &Namespace| ns.has_pending_grants && !ns.holds_grants_back();
+        while !grants_first(self.ns) && self.budget.ends > 0 && self.budget.visits > 0 {
             let (ending, sweep) =
                 (self.ns.ending_sessions.keys().next().copied(), self.ns.sweeps.keys().next().copied());
             match (ending, sweep) {

@@ -52,6 +52,8 @@ pub(super) struct Namespace {
     pub(super) blocked_index: BlockedIndex,
     /// Whether grants are left for the next entry. They precede any later request.
     pub(super) has_pending_grants: bool,
+    /// Whether the requests that waited at an earlier leader are being queued. None is granted before all are.
+    pub(super) is_requeueing: bool,
     /// The deadlines of holds and waits.
     pub(super) due: DueIndex,
     /// The deadline that the shard's index contains.
@@ -111,6 +113,7 @@ impl Namespace {
             claims_waiting: 0,
             blocked_index: BlockedIndex::default(),
             has_pending_grants: false,
+            is_requeueing: false,
             due: DueIndex::default(),
             first_due: None,
             now_ms: ClockCell::default(),

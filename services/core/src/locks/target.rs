@@ -105,6 +105,11 @@ impl Namespace {
         self.sweeps.values().any(|sweep| sweep.target.is_reset())
     }
 
+    /// Returns whether no waiting request is granted for now.
+    pub(super) fn holds_grants_back(&self) -> bool {
+        self.is_requeueing || self.is_frozen()
+    }
+
     /// Returns the sweep that will end a waiting request, so that the request must not be granted.
     pub(super) fn sweep_of_wait(&self, position: QueuePosition) -> Option<Revision> {
         self.sweeps

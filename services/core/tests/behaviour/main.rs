@@ -60,6 +60,7 @@ mod soft_asks;
 mod soft_entering;
 mod soft_forced;
 mod soft_grants;
+mod soft_queue;
 mod soft_readers;
 mod soft_receipts;
 mod soft_reports;

@@ -377,11 +377,12 @@ fn a_large_table_does_not_hold_up_a_small_one() {
         TableReport { namespace: small.clone(), pending, ..report(&leader, &of_small, vec![granted("l", token)]) };
     leader.apply(&LocksCommand::Table(TableCommand::Report(of_small))).unwrap();
     let context = leader.context();
-    for _ in 0..4 {
+    for _ in 0..5 {
         let before = (usage(&leader).0, usage_of(&leader, &small).0);
         leader.table.rebuild_all(&leader.log.core, &context);
         let after = (usage(&leader).0, usage_of(&leader, &small).0);
-        assert!(after.0 + after.1 - before.0 - before.1 <= UNITS, "they share a step: {before:?} to {after:?}");
+        let entered = after.0 + after.1 - before.0 - before.1;
+        assert!(entered <= 2 * UNITS, "they share a slice, and one of grants: {before:?} to {after:?}");
     }
     assert_eq!(usage_of(&leader, &small), (1 + 2 * UNITS, 0));
     assert!(usage(&leader).0 < LOCKS);

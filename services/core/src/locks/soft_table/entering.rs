@@ -2,8 +2,8 @@
 //! the table is complete after the last one.
 //!
 //! Between two slices sessions may end, release or withdraw what is entered and what is not. Nothing is granted before
-//! all claims are entered, and whoever waits is queued in order, so a request is granted before those that come after
-//! it are queued only if it has its turn.
+//! all claims are entered and all requests are queued that had a place: a request may have to let later ones pass, and
+//! would not know if it were judged before those are queued.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl SoftTable {
         let Some(mut rebuild) = self.rebuilds.remove(&key) else { return true };
         rebuild.begin_to_enter(namespace);
         let is_done = self.enter_claims(context, namespace, &mut rebuild)
-            && (!rebuild.begin_to_queue(namespace) || self.queue_waits(context, namespace, &mut rebuild));
+            && (!self.begin_to_queue(namespace, &mut rebuild) || self.queue_waits(context, namespace, &mut rebuild));
         if is_done {
             self.entering.remove(&key);
         } else {
@@ -126,17 +126,42 @@ impl SoftTable {
         true
     }
 
-    /// Queues requests that wait, in order. Returns false if more are left than there is room for.
+    /// Begins to queue requests that wait, once all claims are entered. Returns whether it goes on with that.
+    fn begin_to_queue(&mut self, namespace: &Namespace, rebuild: &mut Rebuild) -> bool {
+        let has_begun = rebuild.is_queueing();
+        let goes_on = rebuild.begin_to_queue(namespace);
+        if goes_on
+            && !has_begun
+            && let Some(slot) = self.core.slot_of(&namespace.id)
+        {
+            self.core.namespaces.get_mut(slot).is_requeueing = true;
+        }
+        goes_on
+    }
+
+    /// Queues requests that wait, in order. Grants follow once those are queued that had a place; whoever had none is
+    /// new. Returns false if more are left than there is room for.
     fn queue_waits(&mut self, context: &EntryContext, namespace: &Namespace, rebuild: &mut Rebuild) -> bool {
         while rebuild.has_waits() {
             if self.has_sweeps(namespace) || !self.core.takes_end() {
                 return false;
             }
             if let Some(waiting) = rebuild.next_waiting() {
-                self.enqueue(context, namespace, &waiting);
+                self.queue(context, namespace, &waiting);
             }
         }
+        self.begin_to_grant(context, namespace);
         true
+    }
+
+    /// Grants what is free, as far as the slice allows. All requests are queued that had a place.
+    fn begin_to_grant(&mut self, context: &EntryContext, namespace: &Namespace) {
+        let Some(slot) = self.core.slot_of(&namespace.id) else { return };
+        let mut work = self.core.txn_in(slot, context);
+        if std::mem::take(&mut work.ns.is_requeueing) {
+            work.ns.has_pending_grants = false;
+            work.run_grant_loop();
+        }
     }
 
     /// Returns whether something is being released in steps. A request that waits for that would be refused, and lose
@@ -146,10 +171,13 @@ impl SoftTable {
         slot.is_some_and(|slot| !self.core.namespaces.get(slot).sweeps.is_empty())
     }
 
-    /// Queues a request that waits, or grants it. Whoever waits asks again, and hears of it then.
-    fn enqueue(&mut self, context: &EntryContext, namespace: &Namespace, waiting: &RequestToQueue) {
+    /// Queues a request that waits, as a new one if it had no place. Whoever waits asks again, and hears of it then.
+    fn queue(&mut self, context: &EntryContext, namespace: &Namespace, waiting: &RequestToQueue) {
         let RequestToQueue { session: number, wait } = waiting;
-        let ReportedWait { request_id, holder, metadata, claims, .. } = wait;
+        let ReportedWait { request_id, holder, metadata, claims, ticket } = wait;
+        if ticket.is_none() {
+            self.begin_to_grant(context, namespace);
+        }
         let Some((slot, session_id)) = self.core.sessions.get(number).cloned() else { return };
         let acquire = SessionAcquire {
             holder: holder.clone(),
@@ -164,8 +192,12 @@ impl SoftTable {
         let of_session = Request::of_session((&acquire, &terms), &owner, MessageSeq { epoch: 0, seq: 0 });
         let request = Request { message: None, ..of_session };
         self.core.with_views = false;
-        // One that is refused is refused again when its session asks again.
-        let _ = self.core.txn_in(slot, context).acquire(&request, &[]);
+        let mut work = self.core.txn_in(slot, context);
+        match ticket {
+            Some(_) => work.requeue(&request),
+            // One that is refused is refused again when its session asks again.
+            None => _ = work.acquire(&request, &[]),
+        }
         self.core.with_views = true;
     }
 }
