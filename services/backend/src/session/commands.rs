@@ -221,10 +221,7 @@ impl SessionConnection<'_> {
                 self.request(SessionRequest::Release { request_id, is_known })
             }
             ClientCommand::ReleaseAll => {
-                // A repeat ends no request that came after it.
-                if tries == 0 {
-                    self.requests.mark_all_released();
-                }
+                self.requests.mark_all_released();
                 self.release_all_command()
             }
             ClientCommand::LockInfo { info, .. } => {

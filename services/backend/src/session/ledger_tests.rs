@@ -202,15 +202,14 @@ fn a_release_that_shows_some_of_its_locks_ends_the_other_holds_too() {
 fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
     let mut ledger = RequestTable::new("se_1");
     let request = lock("a", &["x"], Mode::Write);
-    ledger.enqueued(&request, WaitId(4));
+    ledger.enqueued(&request, WaitId(4), None);
     assert_eq!(
         (ledger.state("a"), ledger.waiting_request_ids()),
         (Some(RequestState::Waiting(WaitId(4))), vec!["a".to_owned()])
     );
     ledger.granted(&request, 5, &[view("x", vec![held_by("se_1", Mode::Write, 5)], 1)]);
     assert_eq!((ledger.waiting("a"), ledger.state("a")), (None, Some(RequestState::Granted)));
-    ledger.mark_all_released();
-    assert_eq!(ledger.clear_released(), ["a"]);
+    assert_eq!(ledger.clear(), ["a"]);
     assert!(client_view(&ledger).is_empty());
 }
 
@@ -222,7 +221,7 @@ fn requests_without_a_place_are_sent_again_in_order_until_they_have_one() {
     ledger.unplaced(&second, None, None);
     assert_eq!((ledger.first_unplaced(9), ledger.first_unplaced(1)), (vec!["z".into(), "a".into()], vec!["z".into()]));
     assert!(ledger.is_unplaced("z") && ledger.waiting("z").is_some() && ledger.has_or_awaits("z"));
-    ledger.enqueued(&first, WaitId(4));
+    ledger.enqueued(&first, WaitId(4), None);
     assert!(!ledger.is_unplaced("z") && ledger.first_unplaced(9) == ["a"]);
     ledger.released_without_views("a");
     assert!(ledger.first_unplaced(9).is_empty() && !ledger.is_unplaced("a"));
@@ -232,16 +231,14 @@ fn requests_without_a_place_are_sent_again_in_order_until_they_have_one() {
     ledger.granted_anew(&second, 5);
     assert!(ledger.first_unplaced(9).is_empty());
     ledger.unplaced(&lock("b", &["y"], Mode::Write), None, None);
-    ledger.mark_all_released();
-    ledger.unplaced(&lock("c", &["y"], Mode::Write), None, None);
-    assert_eq!(ledger.clear_released(), ["a", "b", "z"]);
-    assert_eq!((ledger.first_unplaced(9), ledger.len()), (vec!["c".into()], 1), "it came after the release");
+    ledger.clear();
+    assert!(ledger.first_unplaced(9).is_empty() && ledger.len() == 0);
 }
 
 #[test]
 fn a_request_has_something_until_it_has_lost_all_of_it() {
     let mut ledger = RequestTable::new("se_1");
-    ledger.enqueued(&lock("w", &["z"], Mode::Write), WaitId(3));
+    ledger.enqueued(&lock("w", &["z"], Mode::Write), WaitId(3), None);
     ledger.granted_anew(&lock("a", &["x", "y"], Mode::Write), 5);
     assert!(ledger.has_or_awaits("w") && ledger.has_or_awaits("a") && !ledger.has_or_awaits("b"));
     assert!(ledger.remove_hold(&Path::flat("x"), 5).is_some() && ledger.has_or_awaits("a"));
@@ -300,16 +297,16 @@ fn requests_that_wait_are_reported_in_order_with_their_places() {
     let mut ledger = RequestTable::new("se_1");
     assert!(!ledger.displace());
     ledger.unplaced(&lock("last", &["x"], Mode::Write), None, None);
-    ledger.enqueued(&lock("second", &["x"], Mode::Write), WaitId(20));
-    ledger.enqueued(&lock("first", &["x"], Mode::Write), WaitId(10));
-    ledger.enqueued(&lock("gone", &["x"], Mode::Write), WaitId(15));
+    ledger.enqueued(&lock("second", &["x"], Mode::Write), WaitId(20), None);
+    ledger.enqueued(&lock("first", &["x"], Mode::Write), WaitId(10), None);
+    ledger.enqueued(&lock("gone", &["x"], Mode::Write), WaitId(15), None);
     ledger.mark_released("gone");
     assert!(ledger.displace());
     let waits = |id: &str, ticket: Option<u64>| (id.to_owned(), ticket.map(WaitId));
     let expected = [waits("first", Some(10)), waits("second", Some(20)), waits("last", None)];
     assert_eq!(reported(&ledger).1, expected);
     assert!(ledger.displace() && reported(&ledger).1 == expected, "also by the next leader");
-    ledger.enqueued(&lock("last", &["x"], Mode::Write), WaitId(35));
+    ledger.enqueued(&lock("last", &["x"], Mode::Write), WaitId(35), None);
     ledger.displace();
     assert_eq!(reported(&ledger).1[2], waits("last", Some(35)));
 }
@@ -318,12 +315,12 @@ fn requests_that_wait_are_reported_in_order_with_their_places() {
 fn the_first_place_of_a_request_counts_whether_or_not_it_heard_of_later_ones() {
     let mut ledger = RequestTable::new("se_1");
     let (first, second) = (lock("first", &["x"], Mode::Write), lock("second", &["x"], Mode::Write));
-    ledger.enqueued(&first, WaitId(10));
-    ledger.enqueued(&second, WaitId(20));
+    ledger.enqueued(&first, WaitId(10), None);
+    ledger.enqueued(&second, WaitId(20), None);
     assert_eq!(ledger.first_place("first"), Some(WaitId(10)));
     ledger.displace();
     // The first one does not hear where it is in the next epoch.
-    ledger.enqueued(&second, WaitId(120));
+    ledger.enqueued(&second, WaitId(120), None);
     assert_eq!((ledger.first_place("first"), ledger.first_place("second")), (None, Some(WaitId(20))));
     assert_eq!(ledger.state("second"), Some(RequestState::Waiting(WaitId(120))));
     ledger.displace();
@@ -331,8 +328,12 @@ fn the_first_place_of_a_request_counts_whether_or_not_it_heard_of_later_ones() {
     assert_eq!(reported(&ledger).1, [waits("first", 10), waits("second", 20)]);
     assert_eq!(ledger.first_unplaced(9), ["first", "second"]);
     ledger.mark_released("second");
-    ledger.enqueued(&second, WaitId(210));
+    ledger.enqueued(&second, WaitId(210), None);
     assert_eq!(ledger.first_place("second"), Some(WaitId(210)), "it was given up, and asks anew");
+    ledger.clear();
+    ledger.enqueued(&first, WaitId(310), Some(WaitId(10)));
+    ledger.enqueued(&second, WaitId(320), Some(WaitId(330)));
+    assert_eq!((ledger.first_place("first"), ledger.first_place("second")), (Some(WaitId(10)), Some(WaitId(320))));
 }
 
 #[test]
@@ -410,8 +411,7 @@ fn a_session_is_refused_before_it_has_too_much_for_a_report_and_others_are_not()
         ledger.remove(&format!("r{more}"));
     }
     assert_eq!(ledger.check_bytes(&of_half(number)), Ok(()), "what is released makes room");
-    ledger.mark_all_released();
-    ledger.clear_released();
+    ledger.clear();
     assert_eq!(ledger.bytes(), 0);
 }
 
@@ -445,15 +445,15 @@ fn a_repeat_with_larger_metadata_adds_nothing_to_what_is_granted() {
 #[test]
 fn a_repeat_of_what_waits_has_its_own_metadata_as_long_as_there_is_room() {
     let mut ledger = RequestTable::new("se_1");
-    ledger.enqueued(&with_metadata("a", 10), WaitId(1));
-    ledger.enqueued(&with_metadata("a", 1_000), WaitId(1));
+    ledger.enqueued(&with_metadata("a", 10), WaitId(1), None);
+    ledger.enqueued(&with_metadata("a", 1_000), WaitId(1), None);
     ledger.granted_anew(&with_metadata("b", MAX_SESSION_TABLE_BYTES as usize), 5);
     let before = ledger.bytes();
-    ledger.enqueued(&with_metadata("a", 1_001), WaitId(2));
+    ledger.enqueued(&with_metadata("a", 1_001), WaitId(2), None);
     assert_eq!((ledger.bytes(), ledger.state("a")), (before, Some(RequestState::Waiting(WaitId(2)))));
     let metadata = |ledger: &RequestTable| ledger.lock("a").map(|lock| lock.metadata["k"].len());
     assert_eq!(metadata(&ledger), Some(1_000));
-    ledger.enqueued(&with_metadata("a", 900), WaitId(2));
+    ledger.enqueued(&with_metadata("a", 900), WaitId(2), None);
     assert_eq!(metadata(&ledger), Some(900), "it takes less");
     assert_eq!(ledger.check_bytes(&with_metadata("a", 2_000)), Ok(()), "a repeat is not refused");
     ledger.mark_released("a");

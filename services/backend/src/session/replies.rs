@@ -129,7 +129,6 @@ impl SessionConnection<'_> {
         match (job, answer) {
             (ClientCommand::Lock(lock), Response::Acquired { outcome, locks }) => {
                 let lock = Arc::clone(lock);
-                self.shown.take_place(&lock.request_id);
                 self.on_acquire_outcome(&lock, outcome, &locks, clock_ms, true).await
             }
             (ClientCommand::Lock(lock), Response::Granted { fencing_token }) => {
@@ -261,6 +260,7 @@ impl SessionConnection<'_> {
         asked: bool,
     ) -> Result<(), CloseReason> {
         let request_id = lock.request_id.clone();
+        let first_place = self.shown.take_place(&request_id);
         match outcome {
             AcquireOutcome::Granted { fencing_token } => {
                 self.requests.granted(lock, fencing_token, locks);
@@ -270,7 +270,7 @@ impl SessionConnection<'_> {
             AcquireOutcome::Enqueued(enqueued) => {
                 // Its place is new.
                 let tells = asked || self.requests.is_unplaced(&request_id);
-                self.requests.enqueued(lock, enqueued.wait);
+                self.requests.enqueued(lock, enqueued.wait, first_place);
                 if !tells {
                     return Ok(());
                 }
@@ -309,7 +309,7 @@ impl SessionConnection<'_> {
 
     async fn on_all_released(&mut self) -> Result<(), CloseReason> {
         self.shown.forget_places();
-        let mut released = self.requests.clear_released();
+        let mut released = self.requests.clear();
         released.extend(self.permits.clear());
         released.extend(self.arrivals.clear());
         released.extend(self.awaits.clear());

@@ -109,17 +109,9 @@ impl SessionConnection<'_> {
     /// Puts commands back that the leader has not executed, or one of before has. Requests wait, as they do while a
     /// table is not complete, so that they are reported.
     pub(super) async fn send_again(&mut self, commands: Vec<ClientCommand>) -> Result<(), CloseReason> {
-        let (mut again, mut ends_all) = (Vec::new(), false);
+        let mut again = Vec::new();
         for command in commands {
-            ends_all |= matches!(command, ClientCommand::ReleaseAll | ClientCommand::Close);
             match &command {
-                // The release ends only what was asked for before it.
-                ClientCommand::Lock(lock) if ends_all => {
-                    if self.requests.is_unplaced(&lock.request_id) {
-                        self.requests.remove(&lock.request_id);
-                    }
-                    again.push(command);
-                }
                 ClientCommand::Lock(lock) if !lock.only_try && self.requests.state(&lock.request_id).is_none() => {
                     self.wait_for_table(lock).await?;
                 }

@@ -192,10 +192,11 @@ impl RequestTable {
         self.requests.len()
     }
 
-    /// Records the place of a request at its leader. One that has waited at an earlier leader stays where it was.
-    pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId) {
+    /// Records the place of a request at its leader. One that has waited at an earlier leader, or whose client has shown
+    /// so, stays where it was.
+    pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId, shown: Option<WaitId>) {
         let known = self.requests.get(&lock.request_id).filter(|known| known.waits() && !known.is_released);
-        let ticket = known.and_then(|known| known.ticket);
+        let ticket = known.and_then(|known| known.ticket).or(shown).filter(|first| *first < wait);
         self.put(lock, RequestState::Waiting(wait));
         if let Some(request) = self.requests.get_mut(&lock.request_id) {
             request.ticket = ticket;
@@ -330,15 +331,14 @@ impl RequestTable {
         }
     }
 
-    /// Records the release of everything, and returns the requests that it ends, in order of name. Those that came after
-    /// the release hold nothing yet, and stay.
-    pub(super) fn clear_released(&mut self) -> Vec<String> {
+    /// Records the release of everything, and returns the requests that it ends, in order of name. None has come after it:
+    /// it is sent alone.
+    pub(super) fn clear(&mut self) -> Vec<String> {
         self.holds.clear();
-        let mut request_ids: Vec<String> =
-            self.requests.extract_if(|_, request| request.is_released).map(|(request_id, _)| request_id).collect();
+        self.places.clear();
+        self.bytes = 0;
+        let mut request_ids: Vec<String> = std::mem::take(&mut self.requests).into_keys().collect();
         request_ids.sort_unstable();
-        self.places.retain(|_, request_id| self.requests.contains_key(request_id));
-        self.bytes = self.requests.values().map(|request| request.bytes).sum();
         request_ids
     }
 

@@ -204,9 +204,9 @@ impl NamespaceTxn<'_> {
         Ok(wait)
     }
 
-    /// Queues a request that an earlier leader of its table had queued, after those that are queued. Limits do not count:
-    /// it was admitted by that leader. One that can't be granted any more, or waits for itself now, is not queued; it is
-    /// refused when its session asks again.
+    /// Queues a request that an earlier leader of its table had queued, after those that are queued. Limits count as for
+    /// a new one: a place may have been given up since. One that can't be granted any more, or waits for itself now, is
+    /// not queued; it is refused when its session asks again.
     pub(super) fn requeue(&mut self, request: &Request<'_>) {
         let claims = distinct_claims(request.claims);
         let named = self.ns.named_request(request.owner, request.request_id, &claims);
@@ -223,11 +223,14 @@ impl NamespaceTxn<'_> {
             token: None,
         };
         let decision = self.ns.evaluate(&asked, &mut Dependents::default(), true);
-        if matches!(decision, Decision::Impossible(..)) || self.ns.detect_deadlock(&asked, false).is_some() {
-            return;
-        }
+        let is_admitted = !matches!(decision, Decision::Impossible(..))
+            && self.check_may_wait(&asked).is_ok()
+            && self.ns.detect_deadlock(&asked, false).is_none()
+            && self.check_queue_limits(&asked).is_ok()
+            && self.check_session_limits(&asked, request.owner, request.request_id).is_ok()
+            && self.check_capacity_to_wait(request, &asked, EncodedMetadata::encoded_len(request.metadata)).is_ok();
         drop(asked);
-        if self.add_to_queue(request, &claims, false).is_ok() {
+        if is_admitted && self.add_to_queue(request, &claims, false).is_ok() {
             self.run_grant_loop();
         }
     }

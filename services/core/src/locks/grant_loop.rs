@@ -36,9 +36,14 @@ impl NamespaceTxn<'_> {
     }
 
     fn grant_queue(&mut self) {
-        let may_grant = !self.ns.has_pending_grants && !self.ns.holds_grants_back();
-        let mut grants = if may_grant { self.budget.grants } else { 0 };
-        let all = grants;
+        if self.ns.is_requeueing {
+            // Whoever is queued so far is looked at once all are.
+            self.ns.refresh();
+            self.ns.has_pending_grants = self.ns.blocked_index.first_to_reevaluate().is_some();
+            return;
+        }
+        let mut grants = if self.ns.has_pending_grants || self.ns.is_frozen() { 0 } else { self.budget.grants };
+        let may_grant = grants;
         let (mut is_charged, mut is_fresh, mut has_looked) = (true, false, false);
         loop {
             is_fresh |= self.ns.refresh();
@@ -70,7 +75,7 @@ impl NamespaceTxn<'_> {
             grants -= 1;
             (is_charged, is_fresh) = (false, false);
         }
-        self.budget.grants -= all - grants;
+        self.budget.grants -= may_grant - grants;
         self.ns.has_pending_grants = self.ns.blocked_index.first_to_reevaluate().is_some();
     }
 

@@ -280,7 +280,8 @@ impl Namespace {
 
     /// Returns whether the namespace has unfinished work.
     pub(super) fn has_jobs(&self) -> bool {
-        let of_locks = self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty();
+        let has_grants = self.has_pending_grants && !self.is_requeueing;
+        let of_locks = has_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty();
         of_locks || self.permits.has_jobs() || self.conditions.has_called()
     }
 }
