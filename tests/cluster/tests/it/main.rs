@@ -24,5 +24,6 @@ mod revocations;
 mod sessions;
 mod shutdown_and_pause;
 mod snapshots;
+mod soft_coordinators;
 mod soft_tables;
 mod waiting_acquires;
