@@ -315,7 +315,7 @@ async fn a_list_is_compared_once_the_table_of_its_namespace_is_complete() {
 }
 
 /// The next messages about requests: what they are, and which.
-async fn told(client: &mut SessionClient, count: usize) -> Vec<(&'static str, String)> {
+async fn next_answers(client: &mut SessionClient, count: usize) -> Vec<(&'static str, String)> {
     let mut told = Vec::new();
     while told.len() < count {
         match client.receive().await {
@@ -340,9 +340,9 @@ async fn a_release_of_everything_ends_no_later_request() {
     assert!(matches!(client.receive().await, ServerMessage::Enqueued { .. }));
     client.send(ClientPayload::ReleaseAll).await;
     client.lock("after").await;
-    assert_eq!(told(&mut client, 1).await, [("ready", "before".to_owned())]);
+    assert_eq!(next_answers(&mut client, 1).await, [("ready", "before".to_owned())]);
     is_complete.store(true, Ordering::SeqCst);
-    assert_eq!(told(&mut client, 1).await, [("acquired", "after".to_owned())]);
+    assert_eq!(next_answers(&mut client, 1).await, [("acquired", "after".to_owned())]);
 }
 
 #[tokio::test]
@@ -354,11 +354,11 @@ async fn a_release_of_everything_ends_no_later_request_at_the_next_leader() {
     let mut client = SessionClient::connect(&world, &tenant);
     client.open(None).await;
     client.lock("before").await;
-    assert_eq!(told(&mut client, 1).await, [("acquired", "before".to_owned())]);
+    assert_eq!(next_answers(&mut client, 1).await, [("acquired", "before".to_owned())]);
     is_next.store(true, Ordering::SeqCst);
     client.send(ClientPayload::ReleaseAll).await;
     client.lock("after").await;
-    assert_eq!(told(&mut client, 2).await, [("ready", "before".to_owned()), ("acquired", "after".to_owned())]);
+    assert_eq!(next_answers(&mut client, 2).await, [("ready", "before".to_owned()), ("acquired", "after".to_owned())]);
     assert!(reports.lock().iter().all(|report| report.granted.is_empty()), "what is given up is not reported");
 }
 

@@ -13,7 +13,7 @@ fn path(lock: &str) -> Path {
 }
 
 /// Asks for a lock of the tree under the id that its path makes.
-fn ask(lock: &str) -> SessionRequest {
+fn acquire_path(lock: &str) -> SessionRequest {
     SessionRequest::Acquire(SessionAcquire {
         holder: None,
         claims: vec![Claim { path: path(lock), mode: Mode::Write }],
@@ -24,7 +24,7 @@ fn ask(lock: &str) -> SessionRequest {
     })
 }
 
-fn give_up(lock: &str) -> SessionRequest {
+fn release_path(lock: &str) -> SessionRequest {
     SessionRequest::Release { request_id: lock.to_owned(), is_known: true }
 }
 
@@ -35,7 +35,7 @@ fn token(outcome: Result<Response, CommandError>) -> FencingToken {
     }
 }
 
-fn place(outcome: Result<Response, CommandError>) -> WaitId {
+fn wait_id(outcome: Result<Response, CommandError>) -> WaitId {
     match outcome {
         Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) => enqueued.wait,
         other => panic!("it does not wait: {other:?}"),
@@ -79,13 +79,13 @@ fn granted_since(leader: &mut Leader) -> Vec<String> {
 fn a_request_that_lets_a_later_one_pass_does_so_at_the_next_leader() {
     let mut leader = Leader::new();
     let [a, b, holder, other] = ["se_a", "se_b", "se_h", "se_q"].map(|id| leader.open(id, 0));
-    let below = token(leader.send(&holder, ask("a/x")));
-    let beside = token(leader.send(&other, ask("a/y")));
-    let of_b = token(leader.send(&b, ask("b")));
-    let first = place(leader.send(&a, ask("a/x")));
-    let second = place(leader.send(&b, ask("a")));
-    let third = place(leader.send(&a, ask("b")));
-    assert!(leader.send(&holder, give_up("a/x")).is_ok());
+    let below = token(leader.send(&holder, acquire_path("a/x")));
+    let beside = token(leader.send(&other, acquire_path("a/y")));
+    let of_b = token(leader.send(&b, acquire_path("b")));
+    let first = wait_id(leader.send(&a, acquire_path("a/x")));
+    let second = wait_id(leader.send(&b, acquire_path("a")));
+    let third = wait_id(leader.send(&a, acquire_path("b")));
+    assert!(leader.send(&holder, release_path("a/x")).is_ok());
     // The first one would be granted, but `a` waits for `b`, which waits for all of the tree.
     assert!(granted_since(&mut leader).is_empty() && below < beside);
 
@@ -94,12 +94,15 @@ fn a_request_that_lets_a_later_one_pass_does_so_at_the_next_leader() {
     report_all(&mut leader, &b, vec![holds("b", of_b)], vec![waits_for("a", second)]);
     report_all(&mut leader, &holder, Vec::new(), Vec::new());
     report_all(&mut leader, &other, vec![holds("a/y", beside)], Vec::new());
-    let asked_again =
-        [place(leader.send(&a, ask("a/x"))), place(leader.send(&b, ask("a"))), place(leader.send(&a, ask("b")))];
+    let asked_again = [
+        wait_id(leader.send(&a, acquire_path("a/x"))),
+        wait_id(leader.send(&b, acquire_path("a"))),
+        wait_id(leader.send(&a, acquire_path("b"))),
+    ];
     assert!(asked_again.is_sorted() && asked_again[0].0 > leader.epoch.epoch, "none is refused: {asked_again:?}");
-    assert!(leader.send(&other, give_up("a/y")).is_ok());
+    assert!(leader.send(&other, release_path("a/y")).is_ok());
     assert_eq!(granted_since(&mut leader), ["a"]);
-    assert!(leader.send(&b, give_up("a")).is_ok() && leader.send(&b, give_up("b")).is_ok());
+    assert!(leader.send(&b, release_path("a")).is_ok() && leader.send(&b, release_path("b")).is_ok());
     assert_eq!(granted_since(&mut leader), ["a/x", "b"]);
 }
 
@@ -109,7 +112,7 @@ fn what_is_free_is_granted_once_all_are_queued_and_the_new_come_last() {
     let sessions = ["se_h", "se_1", "se_2", "se_3"].map(|id| leader.open(id, 0));
     let [holder, first, second, new] = &sessions;
     leader.granted(holder, "l");
-    let places = [first, second].map(|it| place(leader.send(it, acquire("l"))));
+    let places = [first, second].map(|it| wait_id(leader.send(it, acquire("l"))));
 
     let mut leader = leader.next();
     // Its request never reached a leader.
@@ -129,7 +132,7 @@ fn a_place_that_another_request_has_or_will_have_counts_once() {
     let sessions = ["se_h", "se_1", "se_2", "se_3"].map(|id| leader.open(id, 0));
     let [holder, first, second, third] = &sessions;
     let held = leader.granted(holder, "l");
-    let ticket = place(leader.send(first, acquire("l")));
+    let ticket = wait_id(leader.send(first, acquire("l")));
 
     let mut leader = leader.next();
     let later = leader.epoch.epoch + 5;
@@ -137,6 +140,6 @@ fn a_place_that_another_request_has_or_will_have_counts_once() {
     report_all(&mut leader, third, Vec::new(), vec![waits("l", Some(later))]);
     report_all(&mut leader, first, Vec::new(), vec![waits("l", Some(ticket.0))]);
     report_all(&mut leader, second, Vec::new(), vec![waits("l", Some(ticket.0))]);
-    let places = [first, second, third].map(|session| place(leader.send(session, acquire("l"))));
+    let places = [first, second, third].map(|session| wait_id(leader.send(session, acquire("l"))));
     assert!(places.is_sorted() && places[0] != places[1], "{places:?}");
 }

@@ -14,7 +14,7 @@ pub(crate) type Held = (Option<String>, Path);
 
 /// What a request asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct LockRequest {
     pub(crate) holder: Option<String>,
     pub(crate) claims: Vec<Claim>,
     /// The locks that it lost since it was granted.
@@ -36,7 +36,7 @@ pub(crate) struct Client {
     pub(crate) epoch: u64,
     pub(crate) seq: u64,
     pub(crate) transition_ms: u64,
-    pub(crate) requests: BTreeMap<String, (Asked, State)>,
+    pub(crate) requests: BTreeMap<String, (LockRequest, State)>,
     /// What the granted requests hold together.
     pub(crate) holds: BTreeMap<Held, (Mode, FencingToken)>,
     /// The leader that it reported to last: it takes nothing of earlier ones.
@@ -47,7 +47,7 @@ pub(crate) struct Client {
     pub(crate) until_ms: Option<u64>,
 }
 
-impl Asked {
+impl LockRequest {
     /// One to three claims of a thread or the session itself, in which a path may be twice.
     pub(crate) fn any(dice: &mut SeededRng) -> Self {
         let holder = dice.pick(&[None, None, Some("h")]).map(str::to_owned);
@@ -91,7 +91,7 @@ impl Client {
     /// were held before.
     pub(crate) fn granted(
         &self,
-        asked: &Asked,
+        asked: &LockRequest,
         token: FencingToken,
         locks: &[LockView],
     ) -> Vec<(Held, (Mode, FencingToken))> {
@@ -178,7 +178,7 @@ impl Client {
         }
     }
 
-    fn reported(&self, request_id: &str, asked: &Asked) -> ReportedRequest {
+    fn reported(&self, request_id: &str, asked: &LockRequest) -> ReportedRequest {
         let claims = asked.paths().into_iter().filter_map(|path| {
             let (mode, fencing_token) = *self.holds.get(&(asked.holder.clone(), path.clone()))?;
             Some(ReportedHold { path: path.clone(), mode, fencing_token })

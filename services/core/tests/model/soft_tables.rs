@@ -15,7 +15,7 @@ use holdfast_core::{
 
 use crate::mutations::enable_mutation_from_env;
 use crate::random::{SeededRng, namespace};
-use crate::soft_clients::{Asked, Client, Held, State, conflict, paths};
+use crate::soft_clients::{Client, Held, LockRequest, State, conflict, paths};
 use crate::{context, run_seeds};
 
 const STEPS_IN_A_RUN: u64 = 200;
@@ -208,7 +208,7 @@ impl Run {
         table.apply(log, &context, command).outcome
     }
 
-    fn ask(&mut self, to: usize, at: usize, id: &str, asked: Asked) {
+    fn acquire(&mut self, to: usize, at: usize, id: &str, asked: LockRequest) {
         let outcome = self.send(to, at, asked.request(id));
         let is_promised = to < self.clients[at].promised;
         match outcome {
@@ -304,7 +304,14 @@ impl Run {
     }
 
     /// A client takes a grant while it counts its life, and checks all that is known of everybody.
-    fn take(&mut self, from: usize, at: usize, (id, asked): (&str, &Asked), token: FencingToken, locks: &[LockView]) {
+    fn take(
+        &mut self,
+        from: usize,
+        at: usize,
+        (id, asked): (&str, &LockRequest),
+        token: FencingToken,
+        locks: &[LockView],
+    ) {
         let client = &mut self.clients[at];
         if !client.lives() || from < client.promised {
             return;
@@ -388,8 +395,8 @@ impl Run {
                 let mut waiting = requests.filter(|(_, (_, state))| matches!(state, State::Waits(_)));
                 let first = waiting.next().map(|(id, (asked, _))| (id.clone(), asked.clone()));
                 let again = first.filter(|_| dice.one_in(4));
-                let (id, asked) = again.unwrap_or_else(|| (format!("r{}", self.number()), Asked::any(dice)));
-                self.ask(to, at, &id, asked);
+                let (id, asked) = again.unwrap_or_else(|| (format!("r{}", self.number()), LockRequest::any(dice)));
+                self.acquire(to, at, &id, asked);
             }
             18..28 => {
                 let requests: Vec<String> = self.clients[at].requests.keys().cloned().collect();
@@ -462,7 +469,7 @@ fn run(seed: u64) {
     run.open(dice);
     let (last, at, before) = (run.leaders.len() - 1, run.clients.len() - 1, run.later_grants);
     let claims = vec![Claim { path: Path::flat("a"), mode: Mode::Write }];
-    run.ask(last, at, "last", Asked { holder: None, claims, lost: BTreeSet::new() });
+    run.acquire(last, at, "last", LockRequest { holder: None, claims, lost: BTreeSet::new() });
     assert_eq!(run.later_grants, before + 1, "all of before have ended");
 }
 
