@@ -116,8 +116,10 @@ impl Client {
 
     /// A hold is ended by force. Requests that are left with nothing end.
     pub(crate) fn lose(&mut self, path: &Path, token: FencingToken) {
-        let is_lost = |(_, held): &Held, (_, known): &mut (Mode, FencingToken)| held == path && *known == token;
-        for ((holder, path), _) in self.holds.extract_if(.., is_lost) {
+        let is_lost = |((_, held), (_, known)): &(&Held, &(Mode, FencingToken))| held == path && *known == token;
+        let lost: Vec<Held> = self.holds.iter().filter(is_lost).map(|(held, _)| held.clone()).collect();
+        for (holder, path) in lost {
+            self.holds.remove(&(holder.clone(), path.clone()));
             for (asked, state) in self.requests.values_mut() {
                 let claims = asked.holder == holder && asked.claims.iter().any(|claim| claim.path == path);
                 if *state == State::Granted && claims {

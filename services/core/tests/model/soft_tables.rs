@@ -30,12 +30,15 @@ struct Leader {
     table: SoftTable,
 }
 
+/// A client, and which thread of it if not the session itself.
+type Thread = (usize, Option<String>);
+
 struct Run {
     bounds: Bounds,
     leaders: Vec<Leader>,
     clients: Vec<Client>,
     /// The latest token of each lock that each thread of a client took, and for what.
-    last_tokens: BTreeMap<Path, BTreeMap<(usize, Option<String>), (FencingToken, Mode)>>,
+    last_tokens: BTreeMap<Path, BTreeMap<Thread, (FencingToken, Mode)>>,
     /// What is under way to the log, to open locks by force.
     forfeits: Vec<Forfeit>,
     /// What was ended by force, as the log knows.
