@@ -1,4 +1,5 @@
-//! Requests that wait have the same place at the next leader of a table in memory, and are granted once all are queued.
+//! Requests that wait are queued in the same order at the next leader of a table in memory, and are granted once all
+//! that had a place are queued.
 
 use holdfast_core::{
     AcquireOutcome, Claim, CommandError, Effect, FencingToken, Metadata, Mode, Path, ReportedHold, ReportedRequest,
@@ -127,7 +128,7 @@ fn what_is_free_is_granted_once_all_are_queued_and_the_new_come_last() {
 }
 
 #[test]
-fn a_place_that_another_request_has_or_will_have_counts_once() {
+fn requests_of_one_place_and_of_one_to_come_are_queued_one_after_the_other() {
     let mut leader = Leader::new();
     let sessions = ["se_h", "se_1", "se_2", "se_3"].map(|id| leader.open(id, 0));
     let [holder, first, second, third] = &sessions;
