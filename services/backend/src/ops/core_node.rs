@@ -298,6 +298,12 @@ impl TestGateway {
         reports
     }
 
+    /// Acts on every call as told; the closure serves it.
+    pub(super) fn intercept(&self, acts: impl Fn(&Call, &dyn Fn() -> Action) -> Action + Send + Sync + 'static) {
+        let running = self.shards.clone();
+        self.on_call(move |call| acts(call, &|| running.lock().serve(call)));
+    }
+
     fn on_call(&self, script: impl Fn(&Call) -> Action + Send + Sync + 'static) {
         self.node.on_call(as_leader(script));
     }

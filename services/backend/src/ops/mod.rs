@@ -47,4 +47,6 @@ mod session_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod unanswered_tests;
+#[cfg(test)]
 mod watch_tests;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::session_message::{Arrive, HeldPermits, RefusalCause, ServerMessage};
-use holdfast_api::{ApiError, ApiResult, LockName, validate};
+use holdfast_api::{ApiError, ApiResult, Code, LockName, validate};
 use holdfast_types::{
     ArriveAtBarrier, BarrierAnswer, BarrierCommand, BarrierOutcome, BarrierQuery, BarrierView, CommandError, Kind,
-    LeaveBarrier, LocksCommand, Metadata, Owner, Query, Reply, WaitAtBarrier,
+    LeaveBarrier, LocksCommand, Metadata, Owner, Query, Reply, SessionRequest, WaitAtBarrier,
 };
 
 use super::arrival_table::ArrivalState;
@@ -58,9 +58,14 @@ impl SessionConnection<'_> {
 
     /// Returns the command that ends an arrival, or leaves a double barrier.
     pub(super) fn leave_command(&self, request_id: &str) -> ApiResult<LocksCommand> {
-        let entry = self.arrivals.get(request_id);
-        let entry =
-            entry.ok_or_else(|| ApiError::invalid("request_id", "request_id: names no arrival of this session"))?;
+        let Some(entry) = self.arrivals.get(request_id) else {
+            let is_other = self.requests.state(request_id).is_some() || self.permits.state(request_id).is_some();
+            if is_other || !self.unanswered.contains(request_id) {
+                return Err(ApiError::invalid("request_id", "request_id: names no arrival of this session"));
+            }
+            // If it has arrived, the generation is not known here.
+            return Ok(self.request(SessionRequest::Release { request_id: request_id.to_owned(), is_known: false }));
+        };
         Ok(LocksCommand::Barrier(BarrierCommand::Leave(LeaveBarrier {
             namespace: self.session.namespace.clone(),
             path: entry.path.clone(),
@@ -134,6 +139,13 @@ impl SessionConnection<'_> {
         self.send(ServerMessage::Tripped { request_id: request_id.to_owned(), answer }).await
     }
 
+    /// Handles the end of an arrival of which the connection did not know whether it was one.
+    pub(super) async fn on_unanswered_left(&mut self, request_id: String) -> Result<(), CloseReason> {
+        let detail = "if it had arrived it has left, and how its generation ended is not known";
+        let why = RefusalCause::Fault(ApiError::new(Code::DeadlineExceeded, detail));
+        self.send(ServerMessage::Refused { request_id, why }).await
+    }
+
     /// Handles what became of an arrival, as the leader reports or answers it.
     pub(super) async fn on_met(
         &mut self,
@@ -144,6 +156,7 @@ impl SessionConnection<'_> {
         if !self.arrivals.on_outcome(&request_id, answer.generation, answer.outcome, inside) {
             return Ok(());
         }
+        self.unanswered.remove(&request_id);
         self.send(ServerMessage::Tripped { request_id, answer }).await
     }
 

@@ -29,15 +29,17 @@ impl SessionConnection<'_> {
         validate::request_id(&awaits.request_id)?;
         validate::condition(&awaits.condition)?;
         validate::stream_await_ms(awaits.wait_ms)?;
-        if tries == 0 {
+        // An earlier copy may have been executed.
+        let is_repeat = tries > 0 || self.unanswered.contains(&awaits.request_id);
+        if !is_repeat {
             let bytes = awaits.request_id.len() + awaits.condition.len();
             self.session.service.inner.rates.admit(tenant.account, bytes as u64)?;
+        }
+        if tries == 0 {
             let token = self.requests.write_token(&awaits.request_id);
             let lock = self.requests.shared_lock(&awaits.request_id);
             self.awaits.begin(awaits, token, lock);
         }
-        // An earlier connection may have sent it.
-        let is_repeat = tries > 0 || self.resumed_requests.contains(&awaits.request_id);
         let command = self.await_command(&awaits.request_id, is_repeat);
         command.ok_or_else(|| ApiError::internal("an await is not known"))
     }
@@ -80,8 +82,6 @@ impl SessionConnection<'_> {
         asked: bool,
     ) -> Result<(), CloseReason> {
         let AwaitOutcome { outcome, woken, locks } = reply;
-        // The next await of the request is a new one.
-        self.resumed_requests.remove(request_id);
         let before = self.awaits.state(request_id);
         if before.is_none() {
             return Ok(());
@@ -191,6 +191,7 @@ impl SessionConnection<'_> {
         if !is_current {
             return Ok(());
         }
+        self.unanswered.remove(&request_id);
         let holder = if let Owner::Session { holder, .. } = owner { holder } else { None };
         match reply.outcome {
             AcquireOutcome::Granted { fencing_token } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::session_message::{CountDown, Lock, LockInfo, Pending, ServerMessage};
-use holdfast_api::{ApiResult, Code, LockName, validate};
+use holdfast_api::{ApiResult, LockName, validate};
 use holdfast_types::{
     CommandError, CountDown as CountDownCommand, LatchCommand, LatchRef, Limits, LocksCommand, Query,
     Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold, Scopes, SessionAcquire, SessionRequest,
@@ -20,7 +20,7 @@ use super::connection::SessionConnection;
 use super::handle::SessionHandle;
 use super::message_bytes::{acquire_bytes, arrive_bytes, await_bytes, count_down_bytes, lock_bytes};
 use super::protocol;
-use super::replies::unknown_outcome;
+use super::unanswered::unknown_outcome;
 use crate::auth::TenantContext;
 
 /// Maximum holds in one query after a change of leader.
@@ -189,9 +189,8 @@ impl SessionConnection<'_> {
                 }
                 Ok(request) => self.request(request),
                 Err(error) => {
-                    // Whether the caller still has access could not be checked.
-                    let is_unknown = error.code == Code::Unavailable && self.may_be_granted(job, tries);
-                    self.on_command_failed(job, if is_unknown { unknown_outcome() } else { error }).await?;
+                    let error = self.unsent_error(job, tries, error);
+                    self.on_command_failed(job, error).await?;
                     return Ok(None);
                 }
             },
@@ -265,8 +264,8 @@ impl SessionConnection<'_> {
         match command {
             Ok(command) => Ok(Some(command)),
             Err(error) => {
-                let is_unknown = error.code == Code::Unavailable && self.may_be_granted(job, tries);
-                self.on_command_failed(job, if is_unknown { unknown_outcome() } else { error }).await?;
+                let error = self.unsent_error(job, tries, error);
+                self.on_command_failed(job, error).await?;
                 Ok(None)
             }
         }
@@ -328,7 +327,7 @@ impl SessionConnection<'_> {
             Pending::Await(awaits) => Some(awaits.request_id.clone()),
             Pending::Release(_) | Pending::Invalid(_) => None,
         });
-        self.resumed_requests = locks.collect();
+        self.unanswered.extend(locks);
         for message in pending.into_iter().rev() {
             self.queue.push_front(match message {
                 Pending::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
@@ -365,14 +364,6 @@ impl SessionConnection<'_> {
         let request = Self::acquire_request(lock, tenant.limits(), lock.at_least_ms)?;
         self.session.service.inner.rates.admit(tenant.account, lock_bytes(lock) as u64)?;
         Ok(request)
-    }
-
-    /// Returns whether the client has or may have made the request before.
-    pub(super) fn is_known(&self, request_id: &str) -> bool {
-        self.requests.state(request_id).is_some()
-            || self.permits.state(request_id).is_some()
-            || self.arrivals.get(request_id).is_some()
-            || self.resumed_requests.contains(request_id)
     }
 
     fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<SessionRequest> {
@@ -417,7 +408,7 @@ impl SessionConnection<'_> {
     }
 
     /// Returns the command of a request, under the next number.
-    fn request(&self, request: SessionRequest) -> LocksCommand {
+    pub(super) fn request(&self, request: SessionRequest) -> LocksCommand {
         self.session.request(self.seq + 1, request)
     }
 

@@ -79,8 +79,9 @@ pub(super) struct SessionConnection<'a> {
     pub(super) awaits: AwaitTable,
     /// The messages of the client, in the parts of `lock_info` so far, that have no response.
     pub(super) pending: Vec<Pending>,
-    /// The requests for which a resumed client has no response.
-    pub(super) resumed_requests: BTreeSet<String>,
+    /// The requests that may have been executed, and whose outcome the client does not know: those for which a resumed
+    /// one has no response, and those of which this connection could not tell it.
+    pub(super) unanswered: BTreeSet<String>,
     /// Whether updates may be missing about holds in the list that is being compared.
     pub(super) missed_updates: bool,
     /// Updates about the running request that arrived before its reply.
@@ -135,7 +136,7 @@ impl<'a> SessionConnection<'a> {
             arrivals: ArrivalTable::default(),
             awaits: AwaitTable::default(),
             pending: Vec::new(),
-            resumed_requests: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             missed_updates: false,
             has_unplaced: false,
             is_early: false,
@@ -236,7 +237,14 @@ impl<'a> SessionConnection<'a> {
             RareEvent::ClientGone => self.on_client_gone(),
             RareEvent::LifeOver => return Err(CloseReason::Failed(life_over_error())),
             RareEvent::AccessChecked(Err(error)) if is_final(&error) => return Err(CloseReason::Failed(error)),
-            RareEvent::AccessChecked(checked) => self.caller = checked,
+            RareEvent::AccessChecked(checked) => {
+                // What was asked of the leader meanwhile was not sent.
+                let is_known_again = self.caller.is_err() && checked.is_ok();
+                self.caller = checked;
+                if is_known_again {
+                    self.queue_reconciliation();
+                }
+            }
         }
         Ok(())
     }

@@ -45,6 +45,7 @@ mod request_table;
 mod shown;
 #[cfg(test)]
 pub(crate) mod test_lock;
+mod unanswered;
 mod unplaced;
 mod updates;
 

@@ -181,6 +181,7 @@ impl SessionConnection<'_> {
         if self.permits.state(&request_id) != Some(PermitState::Waiting(wait)) {
             return Ok(());
         }
+        self.unanswered.remove(&request_id);
         match outcome {
             AcquireOutcome::Granted { fencing_token } => {
                 if let Some(acquire) = self.permits.waiting(&request_id) {

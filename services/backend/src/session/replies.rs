@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use holdfast_api::session_message::{EndReason, Lock, RefusalCause, ServerMessage};
+use holdfast_api::session_message::{EndReason, Lock, RefusalCause, Release, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
 use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_types::{
-    AcquireOutcome, CommandError, FencingToken, LockView, LostHold, Reason, Refused, Reply, Response, RevokedReason,
-    SessionEnd,
+    AcquireOutcome, BarrierOutcome, CommandError, FencingToken, LockView, LostHold, Reason, Refused, Reply, Response,
+    RevokedReason, SessionEnd,
 };
 use tokio::task::yield_now;
 
@@ -19,6 +19,7 @@ use super::connection::SessionConnection;
 use super::permit_table::PermitState;
 use super::reports::unreported_epoch;
 use super::request_table::RequestState;
+use super::unanswered::unknown_outcome;
 use crate::shard_call::unexpected;
 use crate::view_builder::ViewBuilder;
 
@@ -38,7 +39,7 @@ impl SessionConnection<'_> {
         match reply {
             Err(error) => {
                 for job in &commands {
-                    let error = if self.may_be_granted(job, attempts) { unknown_outcome() } else { error.clone() };
+                    let error = if self.may_be_done(job, attempts) { unknown_outcome() } else { error.clone() };
                     self.on_command_failed(job, error).await?;
                 }
             }
@@ -61,19 +62,6 @@ impl SessionConnection<'_> {
             self.send_deferred_asks().await?;
         }
         Ok(())
-    }
-
-    /// Returns whether an earlier copy of an acquire may have been granted, so that nothing can be said of it without a
-    /// reply to this copy.
-    pub(super) fn may_be_granted(&self, job: &ClientCommand, attempts: u8) -> bool {
-        let request_id = match job {
-            ClientCommand::Lock(lock) => &lock.request_id,
-            ClientCommand::AcquirePermits(acquire) => &acquire.request_id,
-            ClientCommand::Arrive(arrive) => &arrive.request_id,
-            ClientCommand::Await(_) => return attempts > 0,
-            _ => return false,
-        };
-        attempts > 0 || self.is_known(request_id)
     }
 
     async fn on_outcomes(
@@ -126,6 +114,7 @@ impl SessionConnection<'_> {
     }
 
     async fn on_answer(&mut self, job: &ClientCommand, answer: Response, clock_ms: u64) -> Result<(), CloseReason> {
+        self.forget_unanswered(job);
         match (job, answer) {
             (ClientCommand::Lock(lock), Response::Acquired { outcome, locks }) => {
                 let lock = Arc::clone(lock);
@@ -229,8 +218,14 @@ impl SessionConnection<'_> {
             (ClientCommand::Leave(leave), Response::AtBarrier { answer, .. }) => {
                 self.on_leave(&leave.request_id, answer).await
             }
+            (ClientCommand::Leave(leave), Response::Released { .. }) => {
+                self.on_unanswered_left(leave.request_id.clone()).await
+            }
             (ClientCommand::RequeryArrival(request_id), Response::AtBarrier { answer, barrier }) => {
-                self.on_met(request_id.clone(), answer, is_inside(&answer, &barrier)).await
+                // Also if all have left: the reply to its own leave may have been lost, and the answer to the next one says
+                // how the generation ended.
+                let is_to_leave = answer.outcome == BarrierOutcome::Tripped && barrier.double;
+                self.on_met(request_id.clone(), answer, is_to_leave || is_inside(&answer, &barrier)).await
             }
             (_, answer) => Err(CloseReason::Failed(unexpected(&answer))),
         }
@@ -344,7 +339,11 @@ impl SessionConnection<'_> {
         if let Some(request_id) = self.refused_request(job, &error) {
             let (request_id, why) = (request_id.to_owned(), RefusalCause::Fault(error));
             self.shown.take_place(&request_id);
+            self.unanswered.remove(&request_id);
             return self.send(ServerMessage::Refused { request_id, why }).await;
+        }
+        if !error.code.has_no_side_effects() {
+            self.remember_unanswered(job)?;
         }
         let request_id = match job {
             ClientCommand::Arrive(arrive) => Some(arrive.request_id.clone()),
@@ -357,6 +356,7 @@ impl SessionConnection<'_> {
             ClientCommand::Await(awaits) => {
                 if error.code.has_no_side_effects() {
                     self.awaits.remove_unanswered(&awaits.request_id);
+                    self.unanswered.remove(&awaits.request_id);
                 }
                 Some(awaits.request_id.clone())
             }
@@ -389,7 +389,10 @@ impl SessionConnection<'_> {
             ClientCommand::Arrive(arrive) => (&arrive.request_id, false),
             _ => return None,
         };
-        let is_refused = error.code.has_no_side_effects() && !(may_have && self.has_or_awaits(request_id));
+        // A try that the leader could not decide in time: its table is not complete.
+        let is_try = matches!(job, ClientCommand::Lock(lock) if lock.only_try);
+        let is_early = is_try && error.code == Code::Unavailable && self.session.table_epoch.is_some();
+        let is_refused = !is_early && error.code.has_no_side_effects() && !(may_have && self.has_or_awaits(request_id));
         is_refused.then_some(request_id.as_str())
     }
 
@@ -431,15 +434,11 @@ impl SessionConnection<'_> {
                 self.queue.push_front(job.clone());
                 Ok(())
             }
-            // An earlier copy of it may be granted: this one was not applied, or found that what the request got is
-            // being released.
-            (
-                ClientCommand::Lock(_)
-                | ClientCommand::AcquirePermits(_)
-                | ClientCommand::Arrive(_)
-                | ClientCommand::Await(_),
-                CommandError::NotProposed(_) | CommandError::Busy(_),
-            ) if self.may_be_granted(job, tries) => self.on_command_failed(job, unknown_outcome()).await,
+            // An earlier copy of it may be done: this one was not applied, or found that what the request got is being
+            // released.
+            (_, CommandError::NotProposed(_) | CommandError::Busy(_)) if self.may_be_done(job, tries) => {
+                self.on_command_failed(job, unknown_outcome()).await
+            }
             (
                 ClientCommand::Requery(_) | ClientCommand::RequeryPermits(_) | ClientCommand::RequeryAwait(_),
                 refusal @ (CommandError::NotProposed(_) | CommandError::Busy(_)),
@@ -461,7 +460,7 @@ impl SessionConnection<'_> {
                 self.send(ServerMessage::Refused { request_id, why }).await
             }
             (
-                ClientCommand::RequeryArrival(request_id),
+                ClientCommand::RequeryArrival(request_id) | ClientCommand::Leave(Release { request_id, .. }),
                 refusal @ (CommandError::PrimitiveNotFound { .. } | CommandError::InvalidArgument(_)),
             ) => self.on_arrival_gone(request_id, refusal).await,
             (ClientCommand::RequeryAwait(request_id), refusal) => {
@@ -492,8 +491,4 @@ fn ended_by<'a>(job: &ClientCommand, later: &'a [ClientCommand]) -> Option<&'a C
     let is_its_release =
         |other: &&ClientCommand| matches!(other, ClientCommand::Release(release) if release.request_id == request_id);
     later.iter().find(is_its_release).or_else(|| later.iter().find(|other| other.ends(request_id)))
-}
-
-pub(super) fn unknown_outcome() -> ApiError {
-    ApiError::new(Code::DeadlineExceeded, "it may have been executed, with an unknown outcome; repeat it")
 }

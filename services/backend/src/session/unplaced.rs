@@ -13,7 +13,7 @@ use super::client_command::ClientCommand;
 use super::commands::{MAX_BATCH_CLAIMS, MAX_BATCH_COMMANDS};
 use super::connection::SessionConnection;
 use super::message_bytes::lock_bytes;
-use super::replies::unknown_outcome;
+use super::unanswered::unknown_outcome;
 use crate::admission::{HeldCall, Share};
 
 impl SessionConnection<'_> {
@@ -33,7 +33,7 @@ impl SessionConnection<'_> {
             Err(refused) => {
                 let job = ClientCommand::Lock(Arc::clone(lock));
                 // A refusal would say that it has nothing.
-                let error = if self.may_be_granted(&job, 0) { unknown_outcome() } else { refused };
+                let error = if self.may_be_done(&job, 0) { unknown_outcome() } else { refused };
                 return self.on_command_failed(&job, error).await;
             }
         };

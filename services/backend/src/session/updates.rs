@@ -123,6 +123,7 @@ impl SessionConnection<'_> {
         if self.requests.state(&request_id) != Some(RequestState::Waiting(wait)) {
             return Ok(());
         }
+        self.unanswered.remove(&request_id);
         match outcome {
             // Nothing of an earlier epoch counts, and what the client gave up is not its own, whoever granted it.
             AcquireOutcome::Granted { fencing_token }

@@ -237,6 +237,8 @@ pub(crate) struct Granted {
 pub(super) struct HeldPath {
     pub(super) mode: Mode,
     pub(super) token: u64,
+    /// Whether the last list of everything has it under this token.
+    pub(super) is_listed: bool,
     /// The latest request to release it.
     pub(super) asked: Option<ReleaseRequest>,
     /// The granted requests that claim it.

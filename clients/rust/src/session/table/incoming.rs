@@ -11,6 +11,9 @@ use crate::error::{Error, LossReason, Reason, Refusal};
 use crate::locks::{LockStatus, Woken};
 use crate::view::{Blocker, Path, PermitHolder, ReleaseRequest, WaitStatus};
 
+/// Lost holds whose tokens are remembered, besides those of the last list of everything.
+const MAX_GIVEN_UP: usize = 10_000;
+
 impl RequestTable {
     /// Handles the status of a request.
     pub(crate) fn on_state(&mut self, state: server::State) -> Vec<Effect> {
@@ -86,10 +89,12 @@ impl RequestTable {
             Phase::Requested | Phase::Waiting(_) | Phase::Awaiting(_) => entry.phase = Phase::Held,
         }
         self.awaited.remove(&entry.request);
-        let hold = |held: &mut std::collections::HashMap<_, HeldPath>, claim: &super::Claim| {
-            let new = || HeldPath { mode: claim.mode, token, asked: None, requests: Vec::new() };
+        let mut hold = |held: &mut std::collections::HashMap<_, HeldPath>, claim: &super::Claim| {
+            let new = || HeldPath { mode: claim.mode, token, is_listed: false, asked: None, requests: Vec::new() };
             let path: &mut HeldPath = held.entry((owner.clone(), claim.path.clone())).or_insert_with(new);
             if path.mode < claim.mode {
+                self.given_up.extend((path.is_listed && path.token != token).then_some(path.token));
+                path.is_listed &= path.token == token;
                 (path.mode, path.token) = (claim.mode, token);
             }
             path.requests.push(no);
@@ -191,7 +196,8 @@ impl RequestTable {
     }
 
     /// Handles the loss of the hold with that token. Where no hold has it, those of the path that are older are lost: the
-    /// service names the last one that it knew. Without a token, all of the path are.
+    /// service names the last one that it knew, unless it is one that this client has given up. Without a token, all of
+    /// the path are.
     pub(crate) fn on_revoked(&mut self, path: &Path, token: Option<u64>, reason: &LossReason) -> Vec<Effect> {
         let has_it = |(no, entry): (&RequestNo, &Entry)| {
             entry.held_permits(*no).filter(|hold| Some(hold.fencing_token) == token).map(|_| *no)
@@ -211,6 +217,8 @@ impl RequestTable {
         }
         for owner in owners {
             let Some(held) = self.held.remove(&(owner, path.clone())) else { continue };
+            // The service may say so twice.
+            self.given_up.extend((self.given_up.len() < MAX_GIVEN_UP).then_some(held.token));
             effects.push(Effect::Notify(Event::Lost { path: path.clone(), reason: reason.clone() }));
             for no in held.requests {
                 effects.extend(self.lose(no, reason));
@@ -228,7 +236,14 @@ impl RequestTable {
         };
         let Some(token) = token else { return with(&|_| true) };
         let exact = with(&|held| held.token == token);
-        if exact.is_empty() { with(&|held| held.token < token) } else { exact }
+        if exact.is_empty() && !self.has_given_up(path, token) { with(&|held| held.token < token) } else { exact }
+    }
+
+    /// Returns whether a hold with that token was released, or lost, or is about to be released.
+    fn has_given_up(&self, path: &Path, token: u64) -> bool {
+        let releases =
+            |entry: &Entry| matches!(entry.phase, Phase::Releasing) && entry.tokens.get(path) == Some(&token);
+        self.given_up.contains(&token) || self.entries.values().any(releases)
     }
 
     /// Handles somebody's request to release a hold, which its token names. The same one may arrive again.

@@ -15,7 +15,7 @@ mod resume;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map};
 
 use holdfast_proto::v1::client_message::Message as Said;
 use tokio::sync::watch;
@@ -66,6 +66,9 @@ pub(crate) struct RequestTable {
     /// The request that later re-entrant requests of the same owner for the same paths share: it waits or holds.
     shared: HashMap<(Owner, Vec<Path>), RequestNo>,
     held: HashMap<OwnedPath, HeldPath>,
+    /// Tokens that no hold has any more: those of the last list of everything, and those that were lost since. The
+    /// service may still name them: of a listed hold it does not know whose release ended it.
+    given_up: HashSet<u64>,
     awaited: AwaitedPaths,
     /// Requests with a message to send.
     to_say: VecDeque<RequestNo>,
@@ -205,6 +208,7 @@ impl RequestTable {
             if let Some(held) = self.held.get_mut(&key) {
                 held.requests.retain(|other| *other != no);
                 if held.requests.is_empty() {
+                    self.given_up.extend(held.is_listed.then_some(held.token));
                     self.held.remove(&key);
                 }
             }

@@ -23,10 +23,11 @@ impl RequestTable {
         self.to_say.clear();
         self.to_repeat.clear();
         self.repeat_signals();
-        let held = self.held.iter().map(|((_, path), held)| client::Held {
-            path: path.0.clone(),
-            mode: v1::Mode::from(held.mode).into(),
-            fencing_token: held.token,
+        self.given_up.clear();
+        let held = self.held.iter_mut().map(|((_, path), held)| {
+            held.is_listed = true;
+            let mode = v1::Mode::from(held.mode).into();
+            client::Held { path: path.0.clone(), mode, fencing_token: held.token }
         });
         let held: Vec<client::Held> = held.collect();
         let (mut things, mut pending) = self.list_arrivals();
@@ -81,6 +82,7 @@ impl RequestTable {
             let tell = |path| Effect::Notify(Event::Lost { path, reason: lost.clone() });
             effects.extend(paths.into_iter().map(tell));
         }
+        self.given_up.clear();
         self.shared.clear();
         self.awaited = AwaitedPaths::default();
         self.to_say.clear();

@@ -374,6 +374,24 @@ fn a_lost_lock_is_told_from_others_of_its_path_by_its_token() {
 }
 
 #[test]
+fn the_loss_of_a_listed_hold_that_was_released_since_concerns_no_other_hold_of_its_path() {
+    let mut table = RequestTable::default();
+    for (waiter, owner) in [(1, "a"), (2, "b")] {
+        table.request(request(owner, "x", Mode::Read), waiter).unwrap();
+    }
+    sent(&mut table);
+    table.on_state(acquired("r1", 5));
+    table.on_state(acquired("r2", 7));
+    assert_eq!(table.lock_info()[0].held.len(), 2);
+    table.release(2, None);
+    table.on_state(state("r2", server::state::Value::Ready, None));
+    let path = Path::from("x");
+    assert!(table.on_revoked(&path, Some(7), &LossReason::Duplicate(None)).is_empty());
+    assert_eq!(table.lock_info()[0].held.len(), 1, "the first reader has its hold");
+    assert!(!table.on_revoked(&path, Some(7), &LossReason::Duplicate(None)).is_empty(), "the next list is another");
+}
+
+#[test]
 fn permits_are_listed_on_a_new_connection_and_lost_by_their_token() {
     let mut table = RequestTable::default();
     for (waiter, weight) in [(1, 2), (2, 1), (3, 4)] {
