@@ -50,7 +50,9 @@ pub(crate) struct RebuildNodeArgs {
 pub(crate) async fn add(args: &AddNodeArgs) -> Result<()> {
     let mut cluster = args.cluster.connect().await?;
     let (id, address) = (&args.node_id, &args.address);
-    let node = Node { id: id.clone(), address: address.clone(), gateway_address: args.gateway_address.clone() };
+    let (gateway_address, zone) =
+        (args.gateway_address.clone(), cluster.config.node(id).and_then(|it| it.zone.clone()));
+    let node = Node { id: id.clone(), address: address.clone(), gateway_address, zone };
     if cluster.config.node(id) != Some(&node) {
         let next = cluster.config.add_node(node)?;
         cluster.push_config(next).await?;

@@ -3,6 +3,7 @@
 //! In memory a config always lists its groups. A file may list the replicas of each shard instead; `config_file`
 //! derives the groups of such a file when it is read.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -13,6 +14,8 @@ use crate::{Application, ConfigError};
 
 /// Maximum groups of a cluster.
 pub const MAX_GROUPS: usize = 1_024;
+/// Replicas of groups on a node beyond which each costs more CPU than it brings: a round of the log is per group.
+pub const MAX_ADVISED_GROUPS: usize = 4;
 
 /// The topology of a cluster. Values from [`ClusterConfig::load`], [`ClusterConfig::from_json`] and
 /// [`ClusterConfig::generate`] are valid; check others with [`ClusterConfig::validate`].
@@ -48,6 +51,9 @@ pub struct Node {
     /// or clients are not told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway_address: Option<String>,
+    /// Where the machine is: nodes of one zone may fail together. `None` if that is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// A Raft group: one log, which holds many shards. It may have no shards.
@@ -129,6 +135,20 @@ impl ClusterConfig {
     /// Encodes the config with its groups; the text is deterministic and ends with a newline.
     pub fn to_json(&self) -> String {
         encode(self)
+    }
+
+    /// Returns whether replicas of a group share a zone, though the cluster has enough of them. False if the zone of one
+    /// is not said.
+    pub fn shares_zone(&self, group: &GroupConfig) -> bool {
+        let zone_of = |replica: &Replica| self.node(&replica.node_id)?.zone.as_deref();
+        let Some(zones) = group.replicas.iter().map(zone_of).collect::<Option<BTreeSet<_>>>() else { return false };
+        let all: BTreeSet<&str> = self.nodes.iter().filter_map(|node| node.zone.as_deref()).collect();
+        zones.len() < group.replicas.len().min(all.len())
+    }
+
+    /// Returns the number of groups with a replica on this node.
+    pub fn groups_on(&self, node: &str) -> usize {
+        self.groups.iter().filter(|group| group.replica_on(node).is_some()).count()
     }
 
     /// Returns the shards of an application. A valid config has them for all three.

@@ -145,7 +145,12 @@ fn a_successor_in_the_seed_form_may_not_derive_other_groups() {
     };
     successor(|_| {}).unwrap();
     successor(|file| {
-        file.nodes.push(crate::Node { id: "nd_4".into(), address: "127.0.0.1:7003".into(), gateway_address: None });
+        file.nodes.push(crate::Node {
+            id: "nd_4".into(),
+            address: "127.0.0.1:7003".into(),
+            gateway_address: None,
+            zone: None,
+        });
     })
     .unwrap();
     // namespaces_01 of g3 before namespaces_00 of g2: each group would get the other's name.

@@ -102,7 +102,7 @@ fn seed(nodes: Vec<Node>, shards_per_application: u32, replication_factor: u32) 
 }
 
 fn listed(nodes: Vec<(String, String)>) -> Vec<Node> {
-    nodes.into_iter().map(|(id, address)| Node { id, address, gateway_address: None }).collect()
+    nodes.into_iter().map(|(id, address)| Node { id, address, gateway_address: None, zone: None }).collect()
 }
 
 /// Returns replicas on `count` neighbouring nodes, from the node with index `first` modulo the number of nodes.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn node(id: &str, address: &str) -> Node {
-        Node { id: id.to_owned(), address: address.to_owned(), gateway_address: None }
+        Node { id: id.to_owned(), address: address.to_owned(), gateway_address: None, zone: None }
     }
 
     #[test]

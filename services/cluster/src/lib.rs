@@ -22,7 +22,7 @@ mod transition;
 mod transitions;
 mod validate;
 
-pub use config::{ApplicationConfig, ClusterConfig, GroupConfig, MAX_GROUPS, Node, Replica, Shard};
+pub use config::{ApplicationConfig, ClusterConfig, GroupConfig, MAX_ADVISED_GROUPS, MAX_GROUPS, Node, Replica, Shard};
 pub use error::ConfigError;
 pub use holdfast_types::shard_key;
 pub use holdfast_types::{Application, UnknownApplication};

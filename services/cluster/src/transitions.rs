@@ -137,7 +137,7 @@ mod tests {
     }
 
     fn node(id: &str, address: &str) -> Node {
-        Node { id: id.to_owned(), address: address.to_owned(), gateway_address: None }
+        Node { id: id.to_owned(), address: address.to_owned(), gateway_address: None, zone: None }
     }
 
     fn nodes_of(config: &ClusterConfig, group: &str) -> Vec<String> {

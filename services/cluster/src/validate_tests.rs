@@ -221,3 +221,22 @@ fn usual_addresses_are_accepted() {
         config.validate().unwrap();
     }
 }
+
+#[test]
+fn replicas_of_a_group_share_a_zone_only_if_there_are_not_enough() {
+    let in_zones = |zones: [Option<&str>; 4]| {
+        let mut config = valid();
+        let (id, address) = ("nd_4".to_owned(), "127.0.0.1:7003".to_owned());
+        config.nodes.push(Node { id, address, gateway_address: None, zone: None });
+        config.nodes.iter_mut().zip(zones).for_each(|(node, zone)| node.zone = zone.map(str::to_owned));
+        config.validate().unwrap();
+        ClusterConfig::from_json(&config.to_json()).unwrap()
+    };
+    let (a, b, c) = (Some("a"), Some("b"), Some("c"));
+    for (zones, expected) in
+        [([a, b, c, None], false), ([a, a, b, b], false), ([a, a, None, c], false), ([a, a, b, c], true)]
+    {
+        let config = in_zones(zones);
+        assert_eq!(config.shares_zone(&config.groups[0]), expected, "{zones:?}");
+    }
+}

@@ -11,7 +11,7 @@ use holdfast_replication::{
 };
 use holdfast_storage::{PartUpdate, SnapshotPart, StorageError};
 
-use crate::machine::{MAX_KEPT_BYTES, ShardMachine};
+use crate::machine::{MAX_READ_BYTES, ShardMachine};
 
 /// The shards of a group; the index of a shard is its number in the group's log.
 pub struct GroupMachine {
@@ -101,7 +101,7 @@ impl ShardPart {
         for _ in 0..count {
             let chunk = next()?;
             bytes = bytes.saturating_add(chunk.len());
-            if bytes > MAX_KEPT_BYTES {
+            if bytes > MAX_READ_BYTES {
                 return Err(damaged("it has too many sections".to_owned()));
             }
             kept.push(chunk);

@@ -32,7 +32,7 @@ pub(crate) use checkpoint::{Checkpoint, digest_of};
 use exceptions::SectionExceptions;
 pub(crate) use exceptions::{ShardExceptions, encode_left_out};
 use health::SectionList;
-pub(crate) use health::{Adoption, DeferredSection, FailedHistory, MAX_KEPT_BYTES, Outage, ShardHealth};
+pub(crate) use health::{Adoption, DeferredSection, FailedHistory, MAX_READ_BYTES, Outage, ShardHealth};
 use slices::{Entry, free_in_background};
 pub(crate) use snapshot::{ReadPart, state_part};
 

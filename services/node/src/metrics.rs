@@ -49,6 +49,7 @@ fn record(replica: &Replica) {
     of_group("holdfast_group_leader", if leads { 1.0 } else { 0.0 });
     of_group("holdfast_apply_lag_entries", status.committed_index.saturating_sub(status.applied_index) as f64);
     of_group("holdfast_snapshot_lag_entries", status.applied_index.saturating_sub(status.snapshot_index) as f64);
+    of_group("holdfast_snapshot_lag_bytes", status.bytes_since_snapshot as f64);
     of_group("holdfast_snapshot_age_seconds", status.snapshot_age.as_secs_f64());
     for (id, node) in replica.group.locations().iter().filter(|(id, _)| **id != replica.group.replica()) {
         let behind = status.followers.iter().find(|(follower, _)| leads && follower == id);
@@ -97,6 +98,7 @@ pub(crate) fn reset_group<'a>(group: &str, nodes: impl Iterator<Item = &'a str>)
         "holdfast_group_leader",
         "holdfast_apply_lag_entries",
         "holdfast_snapshot_lag_entries",
+        "holdfast_snapshot_lag_bytes",
         "holdfast_snapshot_age_seconds",
     ];
     for name in names {
@@ -130,6 +132,8 @@ fn describe() {
     describe_gauge!("holdfast_apply_lag_entries", "Entries that are committed and not applied yet.");
     describe_gauge!("holdfast_replica_lag_entries", "Entries that a follower is behind, as the leader knows.");
     describe_gauge!("holdfast_snapshot_lag_entries", "Entries applied since the latest snapshot.");
+    let log = "Bytes of the entries applied since the latest snapshot, or since the start of the process.";
+    describe_gauge!("holdfast_snapshot_lag_bytes", Unit::Bytes, log);
     let age = "Time since the latest snapshot, or since the start of the process when it is from before.";
     describe_gauge!("holdfast_snapshot_age_seconds", Unit::Seconds, age);
     let parts = "Parts of saved snapshots, by outcome: written, or kept as the snapshot before had them.";

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_replication::FailedEntry;
+use holdfast_replication::{FailedEntry, Poison};
 use metrics::counter;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -30,6 +30,8 @@ const MAX_READS: usize = 5;
 
 /// Delay between the first two requests for a checkpoint; it doubles with each further one.
 const FIRST_REQUEST_DELAY: Duration = Duration::from_secs(5);
+/// Time between two looks at whether a snapshot is past a step that ends the process.
+const SNAPSHOT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest delay between two. Each may cost every replica an encoded copy of the state.
 const MAX_REQUEST_DELAY: Duration = Duration::from_secs(30);
 
@@ -61,11 +63,10 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
     let (mut health, mut leadership) = (shard.machine.health(), shard.group.subscribe_leadership());
     let (mut checkpoints, mut requests) = (shard.machine.checkpoints(), RequestSchedule::default());
     forget_other_release(&shard).await;
-    let (mut has_failed, mut last_checkpoint) = (false, 0);
+    let (mut recovery, mut last_checkpoint) = (Recovery::of_record(shard.poison()), 0);
     loop {
         let state = health.borrow_and_update().clone();
-        has_failed |= state != ShardHealth::Healthy;
-        record_health(&shard, &state, has_failed).await;
+        let is_recorded = record_health(&shard, &state, &mut recovery).await;
         shard.group.publish_failed_shards();
         let leads = leadership.borrow_and_update().is_some();
         let max_wait = transfer_max_wait(&state).filter(|_| leads);
@@ -91,6 +92,7 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
             changed = leadership.changed() => changed.is_ok(),
             changed = checkpoints.changed() => changed.is_ok(),
             () = sleep(TRANSFER_RETRY_INTERVAL), if max_wait.is_some() => true,
+            () = sleep(SNAPSHOT_CHECK_INTERVAL), if !is_recorded => true,
             () = sleep_until(request_at.unwrap_or_else(Instant::now)), if request_at.is_some() => {
                 request_checkpoint(&shard).await;
                 requests.record_request();
@@ -103,16 +105,63 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
     }
 }
 
-/// Stores what the shard failed at for good, and that it serves again.
-async fn record_health(shard: &ShardReplica, health: &ShardHealth, has_failed: bool) {
-    match health {
-        ShardHealth::Failed(failed) => shard.save_poison(Some(shard.poison_at(failed))).await,
-        ShardHealth::Healthy if has_failed => {
-            shard.set_rebuild_problem(None);
-            shard.save_poison(None).await;
-        }
-        ShardHealth::Healthy | ShardHealth::Broken(_) => {}
+/// Whether a shard serves again after it had failed.
+struct Recovery {
+    has_failed: bool,
+    /// The last entry that was applied when it was seen to serve again.
+    healed_at: Option<u64>,
+}
+
+impl Recovery {
+    const FAILED: Self = Self { has_failed: true, healed_at: None };
+
+    /// Returns that of a shard with this record when its replica starts. It may serve, if a snapshot is past what it
+    /// failed at.
+    fn of_record(poison: Option<Poison>) -> Self {
+        let ended_process = poison.filter(|poison| poison.ended_process.is_some());
+        let healed_at = ended_process.map(|poison| poison.failed_entry.index);
+        Self { has_failed: healed_at.is_some(), healed_at }
     }
+}
+
+/// Stores what the shard failed at for good, and that it serves again. Returns false as long as that is yet to be
+/// stored: a step that ended the process would do so again at the next start, unless a snapshot is past it.
+async fn record_health(shard: &ShardReplica, health: &ShardHealth, recovery: &mut Recovery) -> bool {
+    match health {
+        ShardHealth::Broken(_) => *recovery = Recovery::FAILED,
+        ShardHealth::Failed(failed) => {
+            *recovery = Recovery::FAILED;
+            if !keeps_record(shard, failed) {
+                shard.save_poison(Some(shard.poison_at(failed))).await;
+            }
+        }
+        ShardHealth::Healthy if recovery.has_failed => {
+            shard.set_rebuild_problem(None);
+            let healed_at = *recovery.healed_at.get_or_insert_with(|| shard.group.last_applied_index());
+            let ended_process = shard.poison().is_some_and(|poison| poison.ended_process.is_some());
+            // One up to that entry may have been made before, and have the step.
+            if ended_process && shard.group.snapshot_index() <= healed_at {
+                if shard.group.last_applied_index() > healed_at {
+                    // An error means that the replica has stopped.
+                    let _ = shard.group.make_snapshot().await;
+                }
+                return false;
+            }
+            shard.save_poison(None).await;
+            recovery.has_failed = false;
+        }
+        ShardHealth::Healthy => {}
+    }
+    true
+}
+
+/// Returns whether the stored record is of another step, one that ends the process and that the next start would apply
+/// again without it.
+fn keeps_record(shard: &ShardReplica, failed: &FailedEntry) -> bool {
+    shard.poison().is_some_and(|record| {
+        let index = record.failed_entry.index;
+        record.ended_process.is_some() && index != failed.index && shard.group.snapshot_index() <= index
+    })
 }
 
 /// Returns how long a leader waits for a follower where more shards serve, if it is to hand the group over.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use holdfast_cluster::MAX_ADVISED_GROUPS;
 use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
 use holdfast_replication::{Failure, Group};
 use holdfast_supervise::{failing_background_task, failing_process_task};
@@ -139,6 +140,9 @@ pub(crate) async fn report_ready(shared: Weak<NodeInner>) {
             let leading = replicas.iter().filter(|replica| replica.group.subscribe_leadership().borrow().is_some());
             let (leads, rules) = (leading.clone().count(), leading.map(|replica| replica.group.rules()).min());
             tracing::info!(replicas = replicas.len(), leads, rules, "the node is ready");
+            if replicas.len() > MAX_ADVISED_GROUPS {
+                tracing::warn!(groups = replicas.len(), "more than {MAX_ADVISED_GROUPS} groups on a node cost CPU");
+            }
             return;
         }
         drop(shared);

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(load_latest(dir.path(), config(4)).unwrap().version, 4);
         let mut other = config(3);
         let (id, address) = ("nd_5".to_owned(), "127.0.0.1:7100".to_owned());
-        other.nodes.push(Node { id, address, gateway_address: None });
+        other.nodes.push(Node { id, address, gateway_address: None, zone: None });
         let refusal = load_latest(dir.path(), other).unwrap_err().to_string();
         assert!(refusal.contains("cluster_config.json") && refusal.contains("does not rise above 3"), "{refusal}");
     }

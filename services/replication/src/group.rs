@@ -298,12 +298,20 @@ impl Group {
         }
     }
 
-    /// Makes a snapshot now.
+    /// Makes a snapshot now, unless a shard has no state to save.
     ///
     /// # Errors
     /// When the replica has stopped.
     pub async fn make_snapshot(&self) -> Result<(), ReplicationError> {
+        if !self.can_freeze() {
+            return Ok(());
+        }
         self.inner.raft.trigger().snapshot().await.map_err(|error| self.stopped(&error.to_string()))
+    }
+
+    /// Returns the index of the last entry in the saved snapshot; 0 if there is none.
+    pub fn snapshot_index(&self) -> u64 {
+        self.inner.raft.metrics().borrow_watched().snapshot.as_ref().map_or(0, |last| last.index)
     }
 
     /// Returns true if this replica may vote: not within a lease after its restart.
@@ -336,13 +344,13 @@ impl Group {
     }
 
     /// Returns true if this replica has ended its leadership of the term for good.
-    pub(crate) fn has_relinquished(&self, term: u64) -> bool {
+    pub fn has_relinquished(&self, term: u64) -> bool {
         *self.inner.relinquished_term.borrow() >= term
     }
 
     /// Ends the leadership of a term for good, before another replica takes over.
     pub(crate) fn relinquish(&self, term: u64) {
-        self.inner.relinquished_term.send_replace(term);
+        self.inner.relinquished_term.send_modify(|latest| *latest = term.max(*latest));
     }
 
     /// Returns the number of queued commands of the shard of this number.
@@ -359,6 +367,10 @@ impl Group {
     /// Returns the index of the last entry that is applied as a whole.
     pub fn last_applied_index(&self) -> u64 {
         self.inner.adapter.applied_index.last()
+    }
+
+    pub(crate) fn bytes_since_snapshot(&self) -> u64 {
+        self.inner.adapter.log_size.bytes_since_snapshot()
     }
 
     pub(crate) fn snapshot_age(&self) -> Duration {

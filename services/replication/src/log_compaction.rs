@@ -118,6 +118,11 @@ impl Counts {
         by_bytes.max(by_entries).filter(|last| *last > self.purged)
     }
 
+    /// Returns the bytes applied since the latest saved snapshot, as far as this process knows.
+    fn bytes_since_snapshot(&self) -> u64 {
+        self.applied - self.saved.map_or(0, |(_, bytes)| bytes)
+    }
+
     /// Returns the applied bytes after an entry that is not purged, to the next mark at most more.
     fn bytes_after(&self, index: u64) -> u64 {
         let marked = self.marks.partition_point(|(marked, _)| *marked <= index);
@@ -187,6 +192,11 @@ impl LogSize {
             counted.saved = Some((index, begun));
             self.changed.send_replace(());
         }
+    }
+
+    /// Returns the bytes applied since the latest saved snapshot, as far as this process knows.
+    pub(crate) fn bytes_since_snapshot(&self) -> u64 {
+        self.counts.lock().bytes_since_snapshot()
     }
 
     /// Resets the count after the state was replaced by a snapshot; the log continues after it.
@@ -299,6 +309,7 @@ mod tests {
         (11..=20).for_each(|index| log.applied(index, MIB));
         log.snapshot_saved(10, begun);
         assert_eq!(counted(&log), (true, Some(7)), "the last 3 MiB behind the snapshot stay");
+        assert_eq!(log.bytes_since_snapshot(), 10 * MIB);
         assert_eq!(counted(&log), (true, None), "that is told once");
         log.restored();
         assert_eq!(counted(&log), (false, None));

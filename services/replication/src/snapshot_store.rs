@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use holdfast_storage::{PartUpdate, ReplicaStore, SnapshotPart, run_blocking};
+use holdfast_storage::{PartUpdate, ReplicaStore, SnapshotPart, StorageError, run_blocking};
 use metrics::counter;
 use openraft::RaftSnapshotBuilder;
 use tokio::sync::Mutex;
@@ -168,12 +168,26 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         // replica.
         let parts = frozen.into_iter().map(encode_blocking).collect();
         let saved = AssertUnwindSafe(self.snapshots.save(&self.meta, &self.group, parts)).catch_unwind().await;
-        saved.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))??;
+        let saved =
+            saved.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
+        if let Err(error) = saved {
+            // The last state of a failed shard is read from where it is stored. Its group goes on without a new snapshot.
+            let before = if is_corrupt(&error) { self.snapshots.load()? } else { None };
+            let before = before.filter(|before| before.meta.last_log_id < self.meta.last_log_id);
+            let Some(before) = before else { return Err(error) };
+            tracing::error!(%error, "no snapshot is made: a part of the one before is damaged");
+            return Ok(before);
+        }
         let index = self.meta.last_log_id.map_or(0, |id| id.index);
         self.log_size.snapshot_saved(index, self.covered_bytes);
         let saved = self.snapshots.load()?.ok_or_else(|| io::Error::other("the saved snapshot is gone"))?;
         Ok(Snapshot { meta: self.meta.clone(), snapshot: saved.snapshot })
     }
+}
+
+fn is_corrupt(error: &io::Error) -> bool {
+    let of_store = error.get_ref().and_then(|inner| inner.downcast_ref::<StorageError>());
+    of_store.is_some_and(|error| matches!(error, StorageError::Corrupt { .. }))
 }
 
 /// Returns the same part, whose chunks are encoded without blocking other tasks.

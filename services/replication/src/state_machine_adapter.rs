@@ -61,6 +61,8 @@ pub(crate) struct AdapterHandle {
     pub(crate) applied_index: AppliedIndex,
     /// The age of the snapshot.
     pub(crate) snapshot_age: SnapshotAge,
+    /// What was applied since.
+    pub(crate) log_size: LogSize,
     /// Becomes `Some` when the machine has failed.
     pub(crate) failed_entry: watch::Receiver<Option<FailedEntry>>,
     /// The replicated group state.
@@ -136,6 +138,7 @@ impl StateMachineAdapter {
         AdapterHandle {
             applied_index: self.applied_index.clone(),
             snapshot_age: self.snapshots.age(),
+            log_size: self.log_size.clone(),
             failed_entry: self.failed_entry.subscribe(),
             group_state: self.group_state.subscribe(),
             term_start: self.term_start.subscribe(),

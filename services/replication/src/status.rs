@@ -36,6 +36,8 @@ pub struct GroupStatus {
     pub learners: Vec<u64>,
     /// Time since the snapshot was made or installed; for an older one, since the process started.
     pub snapshot_age: Duration,
+    /// Bytes of the entries applied since that snapshot; since the process started if that is later.
+    pub bytes_since_snapshot: u64,
 }
 
 impl Group {
@@ -64,6 +66,7 @@ impl Group {
             learners: metrics.membership_config.membership().learner_ids().collect(),
             rules: self.rules(),
             snapshot_age: self.snapshot_age(),
+            bytes_since_snapshot: self.bytes_since_snapshot(),
         }
     }
 
@@ -78,5 +81,12 @@ impl Group {
         let metrics = self.raft().server_metrics();
         let metrics = metrics.borrow_watched();
         metrics.state.is_leader().then_some(metrics.vote.leader_id.term)
+    }
+
+    /// Returns the latest term that this replica knows, whoever leads in it.
+    pub fn current_term(&self) -> u64 {
+        let metrics = self.raft().server_metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.vote.leader_id.term
     }
 }

@@ -172,7 +172,7 @@ fn a_part_is_read_back_and_a_cut_one_is_refused() {
     for wrong in [&whole[..0], &whole[..1], &chunks(&["no number"])] {
         assert!(ShardPart::read(&SnapshotPart::from_chunks("a", wrong.to_vec())).is_err());
     }
-    let huge = snapshot_part("a", || vec![Bytes::from(vec![0; MAX_KEPT_BYTES + 1])], part);
+    let huge = snapshot_part("a", || vec![Bytes::from(vec![0; MAX_READ_BYTES + 1])], part);
     assert!(ShardPart::read(&huge).is_err(), "it has more sections than any shard keeps");
 }
 

@@ -5,12 +5,14 @@
 //! that state in place.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use holdfast_core::codec;
 use holdfast_core::shard::ShardState;
 use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachineError};
-use holdfast_storage::SnapshotPart;
+use holdfast_storage::{SnapshotPart, StorageError};
 use holdfast_supervise::catch_panic;
 use tokio::sync::watch;
 
@@ -19,12 +21,11 @@ use super::{Inner, ReadPart, ShardMachine, ShardSignals, signals_of};
 use crate::group_machine::PartError;
 use crate::mutations;
 
-/// Bytes of sections kept while there is no state. Beyond it, no more snapshots of the group are made here, so that the
-/// log has what is dropped.
-const MAX_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of encoded sections in a part of a snapshot: two lists of them. A section counts for no less than its
-/// encoding.
-pub(crate) const MAX_KEPT_BYTES: usize = 2 * MAX_BACKLOG_BYTES;
+/// Bytes of sections kept while there is no state, in memory and in a part of a snapshot: a section counts for no less
+/// than its encoding. Beyond it, no more snapshots of the group are made here, so that the log has what is dropped.
+const MAX_KEPT_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of encoded sections in a part that is read. Earlier builds wrote up to twice as many.
+pub(crate) const MAX_READ_BYTES: usize = 2 * MAX_KEPT_BYTES;
 /// Bytes that a section counts for besides its commands. Its header, the number of commands, and the share of a chunk's
 /// own header are encoded in less.
 const SECTION_BYTES: usize = 64;
@@ -34,9 +35,14 @@ const LENGTH_BYTES: usize = 5;
 impl Inner {
     /// Returns the last state of a shard that failed for good and all sections since, if none is missing.
     pub(super) fn kept_sections(&self) -> Option<FailedHistory> {
-        let mut kept = self.kept.clone()?;
+        let mut kept = self.kept.clone().filter(FailedHistory::is_sound)?;
         kept.since.sections.extend(self.backlog.sections.iter().cloned());
         Some(kept)
+    }
+
+    /// Returns true if a part of a snapshot has room for all sections since the last state.
+    fn fits_part(&self) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept.since.bytes + self.backlog.bytes <= MAX_KEPT_BYTES)
     }
 }
 
@@ -80,7 +86,7 @@ impl SectionList {
     /// Adds copies of the commands, so that they do not hold their whole entry in memory.
     pub(crate) fn push(&mut self, header: EntryHeader, commands: &[Bytes]) {
         self.bytes += section_bytes(commands);
-        if self.bytes > MAX_BACKLOG_BYTES {
+        if self.bytes > MAX_KEPT_BYTES {
             *self = Self::after(header.index);
             return;
         }
@@ -122,9 +128,30 @@ pub(crate) struct FailedHistory {
     /// The state; none for an empty shard. It is read from where it is stored, and stays stored for that.
     pub(crate) state: Option<SnapshotPart>,
     pub(crate) since: SectionList,
+    /// Set once the state was found damaged: then it can be in no snapshot.
+    pub(crate) is_damaged: Arc<AtomicBool>,
 }
 
 impl FailedHistory {
+    fn is_sound(&self) -> bool {
+        !self.is_damaged.load(Ordering::Relaxed)
+    }
+
+    /// Returns the state as a part that notes damage when it is read.
+    pub(crate) fn watched_state(&self, shard: &str) -> SnapshotPart {
+        let Some(state) = self.state.clone() else { return SnapshotPart::from_chunks(shard, Vec::new()) };
+        let is_damaged = Arc::clone(&self.is_damaged);
+        SnapshotPart::new(shard, move || {
+            let is_damaged = Arc::clone(&is_damaged);
+            let note = move |chunk: &Result<Bytes, StorageError>| {
+                if matches!(chunk, Err(StorageError::Corrupt { .. })) {
+                    is_damaged.store(true, Ordering::Relaxed);
+                }
+            };
+            Box::new(state.chunks().inspect(note))
+        })
+    }
+
     /// Encodes the sections in chunks: at least one, also if there are no sections.
     pub(crate) fn encode(&self) -> Vec<Bytes> {
         let (mut chunks, mut pending, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -198,7 +225,7 @@ impl ShardMachine {
     /// Returns true if the shard can be part of a snapshot.
     pub(crate) fn can_freeze(&self) -> bool {
         let inner = self.inner.lock();
-        inner.core.is_some() || inner.kept.is_some()
+        inner.core.is_some() || inner.kept.as_ref().is_some_and(FailedHistory::is_sound)
     }
 
     /// Takes the shard out of service after it failed in this entry; the others of its group go on.
@@ -259,8 +286,8 @@ impl ShardMachine {
             inner.last_clock_ms = inner.last_clock_ms.max(header.now_ms);
             let begins_after = inner.backlog.begins_after;
             inner.backlog.push(header, commands);
-            if inner.backlog.begins_after != begins_after {
-                // What was dropped can be in no snapshot.
+            // What was dropped can be in no snapshot, and what a part has no room for neither.
+            if inner.backlog.begins_after != begins_after || !inner.fits_part() {
                 inner.kept = None;
             }
             return None;
@@ -291,6 +318,9 @@ impl ShardMachine {
             // Sections between the two may have been dropped meanwhile.
             let continues = inner.backlog.begins_after == outage.history_end;
             inner.kept = kept.filter(|kept| continues && kept.since.begins_after == 0);
+            if !inner.fits_part() {
+                inner.kept = None;
+            }
             self.health.send_replace(ShardHealth::Failed(failed_entry));
         }
     }
@@ -316,7 +346,11 @@ impl ShardMachine {
         let outage = self.begin_outage(&failed_entry, index);
         let mut since = SectionList::default();
         sections.iter().for_each(|(header, commands)| since.push(*header, commands));
-        self.mark_failed(&outage, failed_entry, Some(FailedHistory { state: Some(state), since }));
+        self.mark_failed(
+            &outage,
+            failed_entry,
+            Some(FailedHistory { state: Some(state), since, ..FailedHistory::default() }),
+        );
         Ok(())
     }
 

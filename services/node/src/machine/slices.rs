@@ -30,7 +30,9 @@ pub(super) const MAX_SLICE_COMMANDS: usize = 128;
 /// Effects passed to the leader state, and items removed from indexes, in an apply slice: more than its commands
 /// produce, except for the end of a namespace.
 const MAX_SLICE_EFFECTS: usize = 1_024;
-/// A slice starts no further command after this time.
+/// Effects passed between two looks at the time.
+const EFFECTS_AT_ONCE: usize = 32;
+/// A slice starts no further command after this time, and passes few further effects.
 const MAX_SLICE_TIME: Duration = Duration::from_millis(1);
 
 /// An entry and how far it is applied.
@@ -264,15 +266,7 @@ impl ShardMachine {
             let (mut known, now) = (self.costs.lock(), Instant::now());
             costs.into_iter().for_each(|(account, min_units, units)| known.record(account, min_units, units, now));
         }
-        if table.is_some() {
-            // Under the same lock, so that the leader state lags by at most the effects of the next slice.
-            let (effects, core) = (core.take_effects_up_to(MAX_SLICE_EFFECTS), &*core);
-            table.update(|table| {
-                table.begin_entry(&context);
-                effects.into_iter().for_each(|effect| table.on_entry_effect(core, effect));
-                table.settle_tables(core, &context);
-            });
-        }
+        pass_effects(core, table, &context, began);
         // Also after a panic in it: the state that it is built again from has what it was not told.
         if !table.is_some() {
             core.drop_effects();
@@ -285,6 +279,25 @@ impl ShardMachine {
             self.leader_state_changed.notify_waiters();
         }
     }
+}
+
+/// Passes effects to the leader state, if there is one: under the same lock, so that it lags by at most the effects of the
+/// next slice.
+fn pass_effects(core: &mut ShardState, table: &mut AppliedLeaderState<'_>, context: &EntryContext, began: Instant) {
+    table.update(|table| table.begin_entry(context));
+    let mut passed = 0;
+    while table.is_some() && passed < MAX_SLICE_EFFECTS {
+        let (effects, core) = (core.take_effects_up_to(EFFECTS_AT_ONCE), &*core);
+        if effects.is_empty() {
+            break;
+        }
+        passed += effects.len();
+        table.update(|table| effects.into_iter().for_each(|effect| table.on_entry_effect(core, effect)));
+        if began.elapsed() >= MAX_SLICE_TIME {
+            break;
+        }
+    }
+    table.update(|table| table.settle_tables(core, context));
 }
 
 /// Frees what may be much on an idle thread. A runtime task would not do: under simulated time, time stands still while

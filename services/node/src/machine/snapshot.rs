@@ -38,7 +38,7 @@ impl ShardMachine {
         }
         let kept = inner.kept_sections();
         let kept = kept.ok_or_else(|| StateMachineError(format!("shard {} has no state to save", self.shard)))?;
-        let state = kept.state.clone().unwrap_or_else(|| SnapshotPart::from_chunks(&*self.shard, Vec::new()));
+        let state = kept.watched_state(&self.shard);
         Ok(snapshot_part(&self.shard, move || kept.encode(), state))
     }
 

@@ -151,3 +151,16 @@ async fn a_shard_that_broke_records_no_keep_alive() {
     assert_eq!(outcomes, [KeepAliveOutcome::Undecided], "what is acknowledged is recorded nowhere");
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_the_replica_says_that_another_leads() {
+    crate::mutations::enable_from_env();
+    let node = start(Arc::default()).await;
+    let (replica, term) = wait_led(&node).await;
+    let (body, application) = (Some(Body::Command(open_namespace())), NamedApplication::Locks.into());
+    let replica = replica + 1;
+    let call = Call { id: 1, replica, term, deadline_ms: 10_000, body, application, key: KEY, ..Call::default() };
+    let outcome = node.local().handler.call(call).await.outcome;
+    assert!(matches!(&outcome, Some(Outcome::NotLeader(hint)) if hint.leader == 0), "{outcome:?}");
+    node.stop().await;
+}

@@ -1,6 +1,8 @@
 //! Snapshots in parts: which are written again, and which are retained.
 
+use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::stream;
@@ -8,7 +10,7 @@ use holdfast_replication::testing::{EntryData, Section, StateMachineAdapter, Typ
 use holdfast_replication::{
     Applied, ApplyFailure, CommandCost, EntryHeader, FrozenState, LogLimits, ReplyMode, StateMachine, StateMachineError,
 };
-use holdfast_storage::{Identity, MemoryDisk, NodeStore, PartUpdate, SnapshotPart};
+use holdfast_storage::{Identity, MemoryDisk, NodeStore, PartUpdate, SnapshotPart, StorageError};
 use openraft::entry::RaftEntry;
 use openraft::storage::RaftStateMachine;
 use openraft::type_config::alias::{CommittedLeaderIdOf, EntryOf, LogIdOf};
@@ -26,6 +28,13 @@ struct SectionCounters {
     counts: Mutex<[u64; SHARDS]>,
     /// The shards whose parts the last snapshot writes.
     written: Mutex<Vec<u32>>,
+    /// Whether the first shard has failed, and its last state can't be read where it is stored.
+    is_damaged: AtomicBool,
+}
+
+fn damage() -> StorageError {
+    let (place, what) = ("a test".to_owned(), "a wrong checksum".to_owned());
+    StorageError::Corrupt { place, replica: Some(REPLICA), index: None, what }
 }
 
 fn part(number: u32, count: u64) -> SnapshotPart {
@@ -74,7 +83,10 @@ impl StateMachine for SectionCounters {
         let update = |(part, number): (SnapshotPart, u32)| {
             if written.contains(&number) { PartUpdate::Write(part) } else { PartUpdate::Retain(part.name().to_owned()) }
         };
-        let frozen: Vec<PartUpdate> = parts(*self.counts.lock()).into_iter().zip(0..).map(update).collect();
+        let mut frozen: Vec<PartUpdate> = parts(*self.counts.lock()).into_iter().zip(0..).map(update).collect();
+        if self.is_damaged.load(Ordering::Relaxed) {
+            frozen[0] = PartUpdate::Write(SnapshotPart::new("s0", || Box::new(iter::once(Err(damage())))));
+        }
         *self.written.lock() = written;
         Ok(frozen)
     }
@@ -135,6 +147,21 @@ impl Replica {
         assert_eq!(names, ["s0", "s1", "s2", "s3"]);
         std::array::from_fn(|number| count_in(&saved[number]))
     }
+}
+
+#[tokio::test]
+async fn a_replica_goes_on_without_a_new_snapshot_if_the_last_state_of_a_failed_shard_is_damaged() {
+    let mut replica = Replica::empty().await;
+    replica.apply(1, &[0, 1, 2, 3]).await;
+    replica.snapshot().await;
+    replica.machine.is_damaged.store(true, Ordering::Relaxed);
+    replica.apply(2, &[1]).await;
+    let kept = replica.adapter.get_snapshot_builder().await.build_snapshot().await.expect("the replica goes on");
+    assert_eq!(kept.meta.last_log_id.map(|last| last.index), Some(1));
+    assert_eq!(replica.saved(), [1, 1, 1, 1]);
+    replica.machine.is_damaged.store(false, Ordering::Relaxed);
+    replica.snapshot().await;
+    assert_eq!(replica.saved(), [1, 2, 1, 1], "the shard has its state again");
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 17] = [
 ];
 
 /// What has to be there, whatever else is.
-const EXPECTED_METRICS: [&str; 22] = [
+const EXPECTED_METRICS: [&str; 23] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
     "holdfast_refusals_total",
@@ -55,14 +55,19 @@ const EXPECTED_METRICS: [&str; 22] = [
     "holdfast_storage_sync_seconds",
     "holdfast_leader_elections_total",
     "holdfast_snapshot_age_seconds",
+    "holdfast_snapshot_lag_bytes",
     "holdfast_snapshot_lag_entries",
     "holdfast_snapshot_parts_total",
     "holdfast_shard_leader",
 ];
 
 /// What is said of the log: of a group, and not of each of its shards.
-const GROUP_METRICS: [&str; 3] =
-    ["holdfast_apply_lag_entries", "holdfast_snapshot_lag_entries", "holdfast_snapshot_age_seconds"];
+const GROUP_METRICS: [&str; 4] = [
+    "holdfast_apply_lag_entries",
+    "holdfast_snapshot_lag_entries",
+    "holdfast_snapshot_lag_bytes",
+    "holdfast_snapshot_age_seconds",
+];
 
 async fn scrape() -> Metrics {
     Metrics::read(server().address()).await.unwrap()
