@@ -119,11 +119,16 @@ impl OperationsService for AdminServer {
         self.shared.authorize(&request)?;
         let HandOverRequest { replica, to, stays } = request.into_inner();
         let (shared, replica) = (Arc::clone(&self.shared), self.replica(replica)?);
+        if to != 0 && replica.group.subscribe_leadership().borrow().is_none() {
+            return Err(Status::failed_precondition("the replica does not lead"));
+        }
         let moving = spawn_temporary("operation", async move {
-            let moved = leadership_return::operator_move(&shared, &replica, to, stays);
-            let is_over = replica.group.transfer_leadership_among(|id| to == 0 || id == to, TRANSFER_TIMEOUT).await;
-            if let Some(moved) = moved.filter(|_| is_over) {
-                replica.group.announce_move(moved).await;
+            let moved = leadership_return::operator_move(&shared, &replica.group, to, stays);
+            let group = &replica.group;
+            let is_over = group.transfer_leadership_among(|id| to == 0 || id == to, TRANSFER_TIMEOUT).await;
+            // A leadership that was relinquished moves, however long it takes.
+            if let Some(moved) = moved.filter(|moved| is_over || group.has_relinquished(moved.term)) {
+                group.announce_move(moved).await;
             }
             is_over
         });

@@ -73,13 +73,25 @@ async fn handle_on(
     let span = call_span(&call, shard);
     if let (Some(Body::Subscribe(bytes)), Some(caller)) = (&call.body, caller) {
         let configs = node.map(|node| node.map.subscribe());
-        let subscription = Subscription { shard, configs, caller };
+        let subscription = Subscription { shard, has_replica: replica.is_some(), configs, caller };
         let outcome = Box::pin(subscription.run(bytes)).instrument(span).await;
         return Some(Answer { id: call.id, outcome: Some(outcome), ..Answer::default() });
     }
     drop(node);
-    let target = replica.as_deref().zip(shard);
+    let Some(target) = replica.as_deref().zip(shard) else {
+        return Some(Answer { id: call.id, outcome: Some(not_here(replica.is_some())), ..Answer::default() });
+    };
     handle_call(target, call, received, caller).instrument(span).await
+}
+
+/// Returns the answer of a node without the shard. If it has no such replica it had one, unless the caller's config is a
+/// later one: the caller is to look for the leader among the others.
+pub(crate) fn not_here(has_replica: bool) -> Outcome {
+    if has_replica {
+        Outcome::NotProposed("the replica has no such shard".into())
+    } else {
+        Outcome::NotLeader(NotLeader { leader: 0, term: 0 })
+    }
 }
 
 /// Returns the application that a call is for; none for one that this release does not know.
@@ -105,43 +117,39 @@ fn call_span(call: &Call, shard: Option<&ShardReplica>) -> Span {
     span
 }
 
-/// Handles a call. Returns `None` if the caller has disconnected. `target` is the addressed shard with the replica of
-/// its group, if this node hosts that.
+/// Handles a call to a shard with the replica of its group. Returns `None` if the caller has disconnected.
 async fn handle_call(
-    target: Option<(&Replica, &ShardReplica)>,
+    (replica, shard): (&Replica, &ShardReplica),
     call: Call,
     received: Instant,
     caller: Option<&ReplyHandle>,
 ) -> Option<Answer> {
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
     let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
-    let rules = target.map_or(0, |(replica, _)| replica.group.rules().into());
+    let rules = replica.group.rules().into();
     // Calls that wait are bounded by their connections.
-    let counted = target.filter(|_| caller.is_none()).map(|(_, shard)| shard.open_call());
+    let counted = caller.is_none().then(|| shard.open_call());
     if matches!(counted, Some(None)) {
         let reached = Reached { limit: &limit::CALLS_IN_SHARD, max: limit::MAX_SHARD_CALLS };
         let outcome = Outcome::NotProposed(format!("{reached}; try again later"));
         return Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules });
     }
-    let outcome = match (target, call.body, caller) {
-        (None, ..) => {
-            Outcome::NotProposed(format!("replica {}, or the shard of key {:08x}, is not here", call.replica, call.key))
-        }
-        (Some(_), None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
-        (Some((_, shard)), Some(Body::Command(bytes)), None) => {
+    let outcome = match (call.body, caller) {
+        (None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
+        (Some(Body::Command(bytes)), None) => {
             // Boxed, so that a call that waits for minutes does not reserve memory for it.
             Box::pin(handle_command(shard, call.term, bytes, deadline)).await
         }
-        (Some((_, shard)), Some(Body::Command(bytes)), Some(caller)) => {
+        (Some(Body::Command(bytes)), Some(caller)) => {
             let waiting = AcquireWait { shard, term: call.term, caller, poll_deadline: until, deadline };
             let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
             return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
-        (Some((replica, shard)), Some(Body::Query(bytes)), caller) => {
+        (Some(Body::Query(bytes)), caller) => {
             let held = caller.map(|caller| HeldQuery { shard, caller, until, deadline });
             handle_query(replica, shard, &bytes, deadline, held).await?
         }
-        (Some(_), Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
+        (Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
     };
     tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
     Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules })

@@ -5,14 +5,13 @@
 //! restarted.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use holdfast_replication::{Group, OperatorMove};
 use tokio::time::{Instant, sleep};
 
 use crate::node::NodeInner;
-use crate::replica::Replica;
 
 /// How often the leader looks at the preferred leader.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -131,17 +130,18 @@ fn next_due(
     due
 }
 
-/// Returns what replicas have to know of an operator's order to move the leadership from this one, which leads: that it
-/// stays away from the preferred leader, or that it no longer does. An order to leave a leader who is not preferred says
-/// nothing of the one who is.
-pub(crate) fn operator_move(node: &NodeInner, replica: &Arc<Replica>, to: u64, stays: bool) -> Option<OperatorMove> {
-    let (group, map) = (&replica.group, node.map());
-    let term = group.subscribe_leadership().borrow().map(|leads| leads.term)?;
+/// Returns what replicas have to know of an operator's order to move the leadership from this one: that it stays away
+/// from the preferred leader, or that it no longer does. An order to leave a leader who is not preferred says nothing of
+/// the one who is. One to leave the preferred leader counts even if that one does not lead any more.
+pub(crate) fn operator_move(node: &NodeInner, group: &Group, to: u64, stays: bool) -> Option<OperatorMove> {
+    let map = node.map();
     let first = map.group(group.id())?.replicas.first()?;
+    let is_preferred = first.id == group.replica();
+    let leads = group.subscribe_leadership().borrow().map(|leads| leads.term);
+    let term = leads.or_else(|| is_preferred.then(|| group.current_term()))?;
     if first.id == to {
         return Some(OperatorMove { term, run: 0 });
     }
-    let is_preferred = first.id == group.replica();
     let run = if is_preferred { node.run } else { group.run_of(first.id) };
     (stays && (is_preferred || to != 0) && run != 0).then_some(OperatorMove { term, run })
 }

@@ -11,7 +11,7 @@ use holdfast_rpc::ReplyHandle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant, sleep_until};
 
-use crate::call_handler::{not_leader, not_leader_outcome};
+use crate::call_handler::{not_here, not_leader, not_leader_outcome};
 use crate::leader::{BufferedUpdate, SessionKey};
 use crate::query;
 use crate::replica::ShardReplica;
@@ -22,6 +22,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// A subscription, and what can serve it on this node.
 pub(crate) struct Subscription<'a> {
     pub(crate) shard: Option<&'a ShardReplica>,
+    /// Whether the node has the addressed replica.
+    pub(crate) has_replica: bool,
     /// `None` if the node is stopping.
     pub(crate) configs: Option<watch::Receiver<Arc<ShardMap>>>,
     pub(crate) caller: &'a ReplyHandle,
@@ -30,7 +32,7 @@ pub(crate) struct Subscription<'a> {
 impl Subscription<'_> {
     /// Serves an encoded [`Subscribe`].
     pub(crate) async fn run(self, bytes: &[u8]) -> Outcome {
-        let Self { shard, configs, caller } = self;
+        let Self { shard, has_replica, configs, caller } = self;
         let Subscribe { topic, from } = match codec::decode(bytes) {
             Ok(subscribe) => subscribe,
             Err(error) => return Outcome::NotProposed(format!("the subscription can't be read: {error}")),
@@ -38,7 +40,7 @@ impl Subscription<'_> {
         let history = match (&topic, configs, shard) {
             (Topic::ClusterConfig, Some(configs), _) => History::Configs(configs),
             (Topic::ClusterConfig, None, _) => return Outcome::NotProposed("the node is stopping".into()),
-            (_, _, None) => return Outcome::NotProposed("the replica is not on this node".into()),
+            (_, _, None) => return not_here(has_replica),
             (Topic::Session { namespace, session_id, epoch }, _, Some(shard)) => {
                 return send_session_updates(shard, namespace, session_id, *epoch, caller).await;
             }
@@ -246,7 +248,9 @@ mod tests {
                 ReplyHandle { call: 1, replies, control: control.clone(), disconnected: CancellationToken::new() };
             let subscribe = codec::encode(&Subscribe { topic: Topic::ClusterConfig, from: Some(from) });
             let serving = tokio::spawn(async move {
-                Subscription { shard: None, configs: Some(configs), caller: &caller }.run(&subscribe).await
+                Subscription { shard: None, has_replica: false, configs: Some(configs), caller: &caller }
+                    .run(&subscribe)
+                    .await
             });
             Self { control, answers, serving }
         }

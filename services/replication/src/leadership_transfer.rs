@@ -137,17 +137,21 @@ impl Group {
     async fn transfer_leadership_to(&self, target: u64, term: u64, deadline: Instant) -> bool {
         let group = self.clone();
         let over = spawn_temporary("hand over", async move { group.relinquish_to(target, term).await });
-        timeout_at(deadline, over).await.is_ok()
+        timeout_at(deadline, over).await.is_ok() && self.leadership().is_none()
     }
 
     async fn relinquish_to(&self, target: u64, term: u64) {
         self.relinquish(term);
         let mut leadership = self.subscribe_leadership();
         // An error means that the replica has stopped.
-        if leadership.wait_for(Option::is_none).await.is_err() {
+        if leadership.wait_for(|leads| leads.is_none_or(|leads| leads.term != term)).await.is_err() {
             return;
         }
         drop(leadership);
+        // A later term, in which it may lead again, is not relinquished.
+        if self.elected_term() != Some(term) {
+            return;
+        }
         if self.raft().trigger().transfer_leader(target).await.is_ok() {
             self.wait_transferred().await;
         }

@@ -265,7 +265,8 @@ impl<'a> RoutedCall<'a> {
         if goes_by >= self.min_rules {
             return NextStep::RetryNow;
         }
-        if !matches!(outcome, CallReply::NotLeader(_)) {
+        // A replica that knows no leader may be gone, and says nothing of the rules.
+        if !matches!(outcome, CallReply::NotLeader(Some(_))) {
             self.reason = "its leader does not say by which rules it goes".to_owned();
             self.suspect(leader);
             return NextStep::RetryLater;
