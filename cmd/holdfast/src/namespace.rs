@@ -108,7 +108,7 @@ fn text(namespace: &Namespace) -> String {
 }
 
 /// Formats how far the lock table of a namespace is.
-fn table_text(table: &Table) -> String {
+pub(crate) fn table_text(table: &Table) -> String {
     let (state, sessions) = (table_state(table), table.sessions);
     let Some(since) = table.since.as_ref().and_then(render::timestamp) else {
         return format!("lock table {state}: its leader has not begun it, sessions: {sessions}");
@@ -139,6 +139,7 @@ fn row(namespace: &Namespace) -> [String; 4] {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_client::protocol::namespace::table::State;
     use prost_types::Timestamp;
 
     use super::*;
@@ -156,7 +157,7 @@ mod tests {
         let shown = "lock table REBUILDING since 1970-01-01T00:00:00.005Z, epoch 7, sessions: 3, earlier ones that it \
                      waits for: 2 (se_1, se_2)";
         assert_eq!(table_text(&table), shown);
-        let ready = Table { is_ready: true, missing: 0, waiting_for: Vec::new(), ..table.clone() };
+        let ready = Table { state: State::Ready.into(), missing: 0, waiting_for: Vec::new(), ..table.clone() };
         assert_eq!(table_text(&ready), "lock table READY since 1970-01-01T00:00:00.005Z, epoch 7, sessions: 3");
         let begins = Table { since: None, ..table };
         assert_eq!(table_text(&begins), "lock table REBUILDING: its leader has not begun it, sessions: 3");

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use holdfast_types::CommandError;
 use holdfast_types::limit::{self, Limit, Reached};
+use holdfast_types::{CommandError, Path};
 
 use crate::Code;
 
@@ -16,6 +16,9 @@ const RETRY_AFTER_FULL: Duration = Duration::from_secs(5);
 
 /// The result of an operation.
 pub type ApiResult<T> = Result<T, ApiError>;
+
+/// The id of which an error has one for each segment of a path.
+pub const PATH_MEMBER: &str = "path";
 
 /// An error as the caller sees it. It reveals nothing about other tenants.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,6 +121,11 @@ impl ApiError {
         self
     }
 
+    /// Names a path: an id for each of its segments.
+    fn with_path(self, path: Path) -> Self {
+        path.0.into_iter().fold(self, |error, segment| error.with(PATH_MEMBER, segment))
+    }
+
     /// `Retry-After` in whole seconds, at least 1.
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.retry_after.map(|wait| wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).map(|s| s.max(1))
@@ -143,10 +151,10 @@ impl From<CommandError> for ApiError {
             CommandError::EmailTaken(email) => Self::new(Code::AlreadyExists, detail).with("email", email),
             CommandError::NamespaceTaken(name) => Self::new(Code::AlreadyExists, detail).with("namespace", name),
             CommandError::PrimitiveNotFound { kind, path } => {
-                Self::new(Code::PrimitiveNotFound, detail).with("kind", kind.name()).with("path", path.0.join("/"))
+                Self::new(Code::PrimitiveNotFound, detail).with("kind", kind.name()).with_path(path)
             }
             CommandError::PrimitiveTaken { kind, path } => {
-                Self::new(Code::AlreadyExists, detail).with("kind", kind.name()).with("path", path.0.join("/"))
+                Self::new(Code::AlreadyExists, detail).with("kind", kind.name()).with_path(path)
             }
             // Its text may begin with the field.
             CommandError::InvalidArgument(text) => match text.split_once(':') {
@@ -270,7 +278,7 @@ mod tests {
         let missing = ApiError::from(CommandError::PrimitiveNotFound { kind: Kind::Latch, path: path.clone() });
         let taken = ApiError::from(CommandError::PrimitiveTaken { kind: Kind::Latch, path });
         assert_eq!((missing.code, taken.code), (Code::PrimitiveNotFound, Code::AlreadyExists));
-        let ids = vec![("kind", "latch".to_owned()), ("path", "a/b".to_owned())];
+        let ids = vec![("kind", "latch".to_owned()), ("path", "a".to_owned()), ("path", "b".to_owned())];
         assert_eq!((&missing.ids, &taken.ids), (&ids, &ids));
     }
 }

@@ -20,6 +20,6 @@ pub mod v1;
 pub mod validate;
 
 pub use code::Code;
-pub use error::{ApiError, ApiResult};
+pub use error::{ApiError, ApiResult, PATH_MEMBER};
 pub use instant::{Timestamp, parse_instant, wall_now};
 pub use types::*;

@@ -189,7 +189,9 @@ impl HeldPermits {
         (fencing_token, generation): (FencingToken, Option<Revision>),
     ) -> ApiResult<Self> {
         let known = [Kind::Semaphore, Kind::Pool, Kind::Barrier];
-        let Some(kind) = known.into_iter().find(|known| known.name() == kind) else {
+        // Also by the names of the routes, which are plural.
+        let is_named = |known: &Kind| known.name() == kind || kind.strip_suffix('s') == Some(known.name());
+        let Some(kind) = known.into_iter().find(is_named) else {
             return Err(ApiError::invalid("kind", format!("kind: must be {}", known.map(Kind::name).join(" or "))));
         };
         let fencing_token = match (kind, generation) {

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdfast_api::ApiResult;
+use holdfast_api::{ApiError, ApiResult};
 use holdfast_backend::{AccountBuffers, AccountConnections, AuthContext, Service};
 use holdfast_routing::{ByteBudget, NestedBudget, NestedReservation};
 use holdfast_supervise::SharedGroup;
-use holdfast_types::AccountId;
+use holdfast_types::{AccountId, limit};
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -349,6 +349,12 @@ impl ActivityGuard {
     pub(crate) fn refuse_stranger(&self) {
         let state = &self.inner.permit.state;
         state.is_refused.fetch_or(*state.owner.lock() == ConnectionOwner::Unknown, Ordering::AcqRel);
+    }
+
+    /// As [`Self::refuse_stranger`], if so many credentials from the address were refused that this one was not checked.
+    pub(crate) fn refuse_unchecked(activity: Option<&Self>, error: &ApiError) {
+        let is_unchecked = error.limit().is_some_and(|limit| limit.name == limit::REFUSED_CREDENTIALS.name);
+        activity.filter(|_| is_unchecked).into_iter().for_each(Self::refuse_stranger);
     }
 
     /// Lets the connection end after the response in progress, unless callers of several accounts share it.

@@ -323,7 +323,7 @@ limits! {
         ["the state of latches, semaphores, pools, barriers and conditions of a namespace, in bytes,"],
         (max_primitive_bytes in 0, 8 << 30);
     /// Waits for latches and at barriers at one gateway.
-    HELD_QUESTIONS = "max_held_questions", AccountAndGateway, Gateway, "RATE_LIMITED",
+    HELD_QUESTIONS = "max_held_questions", AccountAndGateway, Gateway, "QUOTA_EXCEEDED",
         ["the number of waits for latches and at barriers of an account at one gateway"],
         (max_held_questions in 0, 262_144);
     /// Pools in one namespace.

@@ -297,7 +297,7 @@ pub(crate) fn namespace(namespace: &v1::Namespace) -> Value {
 
 /// Returns how far the lock table of a namespace is that is in its leader's memory.
 pub(crate) fn table_state(table: &v1::namespace::Table) -> &'static str {
-    if table.is_ready { "READY" } else { "REBUILDING" }
+    if table.state() == v1::namespace::table::State::Ready { "READY" } else { "REBUILDING" }
 }
 
 /// Renders a key, with the secret if it is present.

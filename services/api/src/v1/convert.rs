@@ -122,8 +122,10 @@ pub fn namespace(view: NamespaceView) -> v1::Namespace {
 }
 
 fn table_state(view: TableView) -> v1::namespace::Table {
+    use v1::namespace::table::State;
+    let state = if view.state == TABLE_READY { State::Ready } else { State::Rebuilding };
     v1::namespace::Table {
-        is_ready: view.state == TABLE_READY,
+        state: state.into(),
         epoch: view.epoch,
         since: view.since.map(instant),
         sessions: view.sessions,

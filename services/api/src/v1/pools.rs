@@ -113,6 +113,7 @@ fn state(member: MemberInfo) -> v1::PoolMemberState {
         metadata: member.metadata.into_iter().collect(),
         free_since: member.free_since,
         rests_ms: member.rests_ms,
+        rests_until: member.rests_until.map(convert::instant),
         holder: member.holder.map(convert::permit_holder),
     }
 }

@@ -103,7 +103,7 @@ impl HeldCalls {
     /// Counts a wait for something that is no request of its caller, such as a latch.
     ///
     /// # Errors
-    /// `RATE_LIMITED` at the account's limit.
+    /// `QUOTA_EXCEEDED` at the account's limit.
     pub(crate) fn acquire_question(&self, share: Share) -> ApiResult<HeldCall> {
         let (counted_as, max) = ((share.sharer, Kind::Question), share.max_held_questions);
         let mut counts = self.counts.lock();
@@ -198,7 +198,7 @@ mod tests {
         let share = Share { max_held_questions: 2, max_held_calls: 0, ..share(1) };
         let asked = [held.acquire_question(share).unwrap(), held.acquire_question(share).unwrap()];
         let refused = held.acquire_question(share).err().unwrap();
-        assert_eq!((refused.code, &refused.ids[0].1[..]), (Code::RateLimited, "max_held_questions"));
+        assert_eq!((refused.code, &refused.ids[0].1[..]), (Code::QuotaExceeded, "max_held_questions"));
         assert!(held.acquire(share, 0).is_err(), "other calls have theirs");
         assert_eq!(held.used(share.sharer)[1], (&limit::HELD_QUESTIONS, 2));
         let of_another = Share { max_held_questions: 2, ..self::share(2) };

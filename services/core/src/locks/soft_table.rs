@@ -375,6 +375,7 @@ impl SoftTable {
                     let namespace = self.core.namespaces.get(*slot);
                     usage.holds += namespace.hold_count;
                     usage.waiting += namespace.waits.len() as u64;
+                    usage.totals.add(&namespace.usage);
                 }
             }
             _ => {}

@@ -28,7 +28,9 @@ impl<T> AuthenticatedCall<T> {
 
 async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(CallContext, AuthContext)> {
     let context = context(request)?;
-    let caller = service.authenticate(bearer(request.metadata().as_ref())?, &context).await?;
+    let caller = service.authenticate(bearer(request.metadata().as_ref())?, &context).await;
+    let activity = request.extensions().get::<ActivityGuard>();
+    let caller = caller.inspect_err(|error| ActivityGuard::refuse_unchecked(activity, error))?;
     count_request(service, request, &caller, &context)?;
     Ok((context, caller))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use axum::response::Response;
-use holdfast_api::{ApiError, Code};
+use holdfast_api::{ApiError, Code, PATH_MEMBER};
 use holdfast_backend::count_refusal;
 use tonic::{Code as Grpc, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -20,7 +20,12 @@ pub(crate) fn status(error: ApiError) -> Status {
 /// Returns the status of an error that is counted already.
 pub(super) fn uncounted(error: ApiError) -> Status {
     let code = error.code;
-    let ids: HashMap<String, String> = error.ids.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let mut ids = HashMap::<String, String>::new();
+    for (name, value) in error.ids {
+        // Metadata are text: the segments of a path are joined.
+        let joined = ids.get(name).filter(|_| name == PATH_MEMBER).map(|before| format!("{before}/{value}"));
+        ids.insert(name.to_owned(), joined.unwrap_or(value));
+    }
     let mut details = ErrorDetails::with_error_info(code.name(), DOMAIN, ids);
     if error.retry_after.is_some() {
         details.set_retry_info(error.retry_after);

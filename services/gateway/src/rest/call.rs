@@ -23,9 +23,11 @@ impl FromRequestParts<Service> for AuthenticatedCall {
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let context = context(parts)?;
-        let caller = service.authenticate(bearer(&parts.headers)?, &context).await?;
-        if let Some(stay) = parts.extensions.get::<ActivityGuard>() {
-            stay.set_owner(service, &caller)?;
+        let caller = service.authenticate(bearer(&parts.headers)?, &context).await;
+        let activity = parts.extensions.get::<ActivityGuard>();
+        let caller = caller.inspect_err(|error| ActivityGuard::refuse_unchecked(activity, error))?;
+        if let Some(activity) = activity {
+            activity.set_owner(service, &caller)?;
         }
         Ok(Self { caller, context })
     }

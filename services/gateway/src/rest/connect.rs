@@ -83,10 +83,15 @@ impl FromRequestParts<Service> for UpgradeRequest {
         let in_protocol = bearer_protocol(&parts.headers);
         let is_browser = in_protocol.is_some();
         let mut caller = service.authenticate(in_header.or(in_protocol).as_deref(), &context).await;
-        if let (Ok(known), Some(stay)) = (&caller, parts.extensions.get::<ActivityGuard>())
-            && let Err(error) = stay.set_owner(service, known)
-        {
-            caller = Err(error);
+        let activity = parts.extensions.get::<ActivityGuard>();
+        match (&caller, activity) {
+            (Ok(known), Some(activity)) => {
+                if let Err(error) = activity.set_owner(service, known) {
+                    caller = Err(error);
+                }
+            }
+            (Err(error), _) => ActivityGuard::refuse_unchecked(activity, error),
+            (Ok(_), None) => {}
         }
         Ok(Self { caller, context, is_browser })
     }

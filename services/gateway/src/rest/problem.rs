@@ -3,7 +3,7 @@
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use holdfast_api::{ApiError, Code};
+use holdfast_api::{ApiError, Code, PATH_MEMBER};
 use holdfast_backend::count_refusal;
 use serde_json::{Map, Value};
 
@@ -26,6 +26,11 @@ impl Problem {
         let mut members = Map::new();
         // The ids come first, so that none of them can replace a member of the standard.
         for (name, value) in &error.ids {
+            if *name == PATH_MEMBER {
+                let path = members.entry(*name).or_insert_with(|| Value::Array(Vec::new()));
+                path.as_array_mut().into_iter().for_each(|segments| segments.push(Value::from(value.as_str())));
+                continue;
+            }
             if let (true, Ok(number)) = (NUMERIC_MEMBERS.contains(name), value.parse::<u64>()) {
                 members.insert((*name).to_owned(), Value::from(number));
                 continue;

@@ -70,7 +70,7 @@ async fn a_creation_is_answered_201_and_its_repeat_200_and_another_is_refused() 
     assert_eq!(again.status, 200);
     assert_eq!(again.ok()["latch"]["id"], made["latch"]["id"]);
     let other = expect_error(&rest, "create", json!({"path": ["a", "b"], "total": 4}), "ALREADY_EXISTS").await;
-    assert_eq!((&other["kind"], &other["path"]), (&json!("latch"), &json!("a/b")));
+    assert_eq!((&other["kind"], &other["path"]), (&json!("latch"), &json!(["a", "b"])));
     // A lock of that name is another thing.
     let acquire = json!({"process_id": "p", "ttl_ms": 60_000, "resources": [{"path": ["a", "b"]}]});
     assert_eq!(rest.json("POST /v1/namespaces/ns/lock-sets/acquire", acquire).await.ok()["success"], true);
@@ -159,7 +159,7 @@ async fn whoever_has_the_id_of_a_latch_that_was_made_again_counts_nothing_there(
             _ => {}
         }
         let refused = expect_error(&rest, verb, body, "PRIMITIVE_NOT_FOUND").await;
-        assert_eq!((&refused["kind"], &refused["path"]), (&json!("latch"), &json!("l")), "{verb}");
+        assert_eq!((&refused["kind"], &refused["path"]), (&json!("latch"), &json!(["l"])), "{verb}");
     }
     assert_eq!(call(&rest, "get", json!({"name": "l", "id": new})).await["latch"]["done"], 0);
 }

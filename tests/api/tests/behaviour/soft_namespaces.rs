@@ -81,7 +81,7 @@ async fn a_namespace_shows_how_far_its_table_is_through_all_frontends() {
     let same = client.get_namespace(with_key(get, &rest.key)).await.expect("it is there").into_inner();
     assert_eq!(same.durability(), v1::Durability::Session);
     let same = same.table.expect("its leader can be asked");
-    assert!(same.is_ready && same.since.is_some(), "{same:?}");
+    assert!(same.state() == v1::namespace::table::State::Ready && same.since.is_some(), "{same:?}");
     assert_eq!((Some(same.epoch), same.sessions, same.missing), (table["epoch"].as_u64(), 1, 0), "{same:?}");
 
     let listed = rest.call("GET /v1/namespaces").await.ok()["namespaces"][0].clone();
