@@ -257,7 +257,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     /// The group is not known to use the rules that the command needs, but may by now. A command without a term is not
-    /// applied, and its response contains the group's rules.
+    /// applied, and the response of whoever knows a leader contains the group's rules.
     async fn probe_rules(&mut self, place: &ReplicaEndpoint, leader: Leader) -> NextStep {
         let until = self.effective_deadline().min(Instant::now() + self.options.probe_timeout);
         let (_, outcome) = self.probe(place, until).await;
@@ -265,7 +265,6 @@ impl<'a> RoutedCall<'a> {
         if goes_by >= self.min_rules {
             return NextStep::RetryNow;
         }
-        // A replica that knows no leader may be gone, and says nothing of the rules.
         if !matches!(outcome, CallReply::NotLeader(Some(_))) {
             self.reason = "its leader does not say by which rules it goes".to_owned();
             self.suspect(leader);

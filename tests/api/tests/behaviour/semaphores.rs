@@ -212,7 +212,7 @@ async fn permits_come_back_when_their_time_is_over() {
 async fn a_semaphore_without_configuration_is_gone_with_its_last_hold() {
     let rest = tenant_with_namespace().await;
     let unknown = rest.json(&line("acquire"), request("p", &json!({}))).await.expect_error("PRIMITIVE_NOT_FOUND");
-    assert_eq!((&unknown["kind"], &unknown["path"]), (&json!("semaphore"), &json!("s")));
+    assert_eq!((&unknown["kind"], &unknown["path"]), (&json!("semaphore"), &json!(["s"])));
     granted(&rest, "p", json!({"permits": 2})).await;
     assert_eq!(shown(&rest).await["configured"], false);
     rest.json(&line("acquire"), request("q", &json!({"permits": 3}))).await.expect_field_error("permits");
