@@ -65,10 +65,13 @@ fn awaits(number: u64, ends_at_ms: u64) -> AwaitView {
 
 /// A lock that somebody holds, and those who await its condition.
 fn view(holder: Option<(&str, u64)>, numbers: &[u64]) -> ShardView {
-    let awaits: Vec<AwaitView> = numbers.iter().map(|number| awaits(*number, CLOCK_MS + 1)).collect();
+    view_of(holder, numbers.iter().map(|number| awaits(*number, CLOCK_MS + 1)).collect())
+}
+
+fn view_of(holder: Option<(&str, u64)>, awaits: Vec<AwaitView>) -> ShardView {
     let locks: BTreeMap<Path, LockView> =
         holder.map(|(name, token)| (path(), lock(Some(name), token))).into_iter().collect();
-    let conditions = BTreeMap::from([((path(), String::new()), numbers.len() as u64)]);
+    let conditions = BTreeMap::from([((path(), String::new()), awaits.len() as u64)]);
     let scene = NamespaceView { locks, awaits, conditions, ..NamespaceView::default() };
     ShardView { namespaces: BTreeMap::from([(namespace(), Rc::new(scene))]) }
 }
@@ -237,4 +240,14 @@ fn a_repeat_that_gives_up_the_new_hold_is_found() {
     assert_eq!(findings(held(&[]), vec![(again(), vec![], held(&[]))]), none());
     let found = findings(held(&[]), vec![(again(), vec![], view(None, &[8]))]);
     assert_eq!(found, ["signals", "signals"]);
+}
+
+#[test]
+fn those_who_are_due_go_before_a_signal_that_meets_them() {
+    let before = || view_of(Some(("s", TOKEN)), vec![awaits(2, CLOCK_MS), awaits(4, CLOCK_MS + 1)]);
+    let moved = || vec![woken(2, 9, Woken::Elapsed), woken(4, 10, Woken::Signalled)];
+    let right = (Some(signal("s", None, (1, 0))), moved(), held(&[]));
+    assert_eq!(findings(before(), vec![right]), none());
+    let miscounted = (Some(signal("s", None, (2, 0))), moved(), held(&[]));
+    assert!(findings(before(), vec![miscounted]).contains(&"signals".to_owned()));
 }
