@@ -30,10 +30,11 @@ const MAX_READS: usize = 5;
 
 /// Delay between the first two requests for a checkpoint; it doubles with each further one.
 const FIRST_REQUEST_DELAY: Duration = Duration::from_secs(5);
-/// Time between two looks at whether a snapshot is past a step that ends the process.
-const SNAPSHOT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest delay between two. Each may cost every replica an encoded copy of the state.
 const MAX_REQUEST_DELAY: Duration = Duration::from_secs(30);
+
+/// Time between two looks at whether a snapshot is past a step that ends the process.
+const SNAPSHOT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When the leader is next asked for a checkpoint of a shard that has failed for good.
 #[derive(Default)]

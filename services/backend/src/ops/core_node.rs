@@ -124,8 +124,7 @@ impl TestGateway {
         self.on_call(move |call| match call.body {
             Some(call::Body::Command(_)) if application_of(call) == Application::Locks => {
                 if is_next.swap(false, Ordering::SeqCst) {
-                    let ignored = Reply { outcome: Ok(Response::Ignored), clock_ms: 0, awaits: None };
-                    return Action::Answer(answer::Outcome::Reply(codec::encode(&ignored).into()));
+                    return answer_with(Ok(Response::Ignored));
                 }
                 Action::Answer(answer::Outcome::NotProposed("the queue is full".to_owned()))
             }
@@ -142,8 +141,7 @@ impl TestGateway {
         };
         self.on_call(move |call| match &call.body {
             Some(call::Body::Command(bytes)) if matches(bytes) && is_next.swap(false, Ordering::SeqCst) => {
-                let ignored = Reply { outcome: Ok(Response::Ignored), clock_ms: 0, awaits: None };
-                Action::Answer(answer::Outcome::Reply(codec::encode(&ignored).into()))
+                answer_with(Ok(Response::Ignored))
             }
             _ => running.lock().serve(call),
         });
@@ -195,9 +193,7 @@ impl TestGateway {
                     if matches!(codec::decode(bytes), Ok(Query::ReconcileHolds { .. })) {
                         queries.send_modify(|count| *count += 1);
                         if !answers.load(Ordering::SeqCst) {
-                            let outcome = Err(CommandError::Busy("the table is not complete".to_owned()));
-                            let reply = Reply { outcome, clock_ms: 0, awaits: None };
-                            return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                            return answer_with(Err(CommandError::Busy("the table is not complete".to_owned())));
                         }
                     }
                 }
@@ -350,6 +346,12 @@ fn start(config: &ClusterConfig, secret: &ClusterSecret, operator_token: &Operat
 
 pub(super) fn context() -> CallContext {
     CallContext::new("test")
+}
+
+/// Answers a call with that outcome, at the beginning of the shard clock.
+pub(super) fn answer_with(outcome: Result<Response, CommandError>) -> Action {
+    let reply = Reply { outcome, clock_ms: 0, awaits: None };
+    Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
 }
 
 /// A leader applies no command of another term. Routers send such ones to hear by which rules it goes.

@@ -7,14 +7,14 @@ use holdfast_api::session_message::{
     Arrive, ClientPayload, HeldPermits, LockInfo, RefusalCause, Release, ServerMessage,
 };
 use holdfast_api::*;
-use holdfast_core::{Command, Reply, Response, codec};
-use holdfast_proto::internal::{answer, call};
-use holdfast_testkit::fake_node::{Action, not_proposed};
+use holdfast_core::{Command, Response, codec};
+use holdfast_proto::internal::call;
+use holdfast_testkit::fake_node::not_proposed;
 use holdfast_types::{BarrierCommand, BarrierOutcome, CommandError, Kind, LocksCommand, Path, Query, ReportedPermits};
 use tokio::sync::watch;
 use tokio::time::{Duration, timeout};
 
-use super::core_node::{TestGateway, context};
+use super::core_node::{TestGateway, answer_with, context};
 use super::session_tests::SessionClient;
 use super::tests::demo_tenant;
 
@@ -33,8 +33,7 @@ fn lose_next(world: &TestGateway, is_it: impl Fn(&LocksCommand) -> bool + Send +
                 return reply;
             }
             has_lost.store(true, Ordering::SeqCst);
-            let ignored = Reply { outcome: Ok(Response::Ignored), clock_ms: 0, awaits: None };
-            Action::Answer(answer::Outcome::Reply(codec::encode(&ignored).into()))
+            answer_with(Ok(Response::Ignored))
         }
         _ => serve(),
     });
@@ -147,9 +146,7 @@ async fn what_a_session_has_is_asked_once_the_access_of_its_caller_can_be_checke
         match codec::decode(bytes) {
             Ok(Query::Account { .. } | Query::ApiKey { .. }) if !returns.load(Ordering::SeqCst) => {
                 looked.send_modify(|count| *count += 1);
-                let outcome = Err(CommandError::Busy("others are looked up".to_owned()));
-                let reply = Reply { outcome, clock_ms: 0, awaits: None };
-                Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+                answer_with(Err(CommandError::Busy("others are looked up".to_owned())))
             }
             Ok(Query::ReconcileHolds { .. }) => {
                 asked.send_modify(|count| *count += 1);

@@ -112,17 +112,24 @@ impl InFlightBatch {
 }
 
 impl ClientCommand {
-    /// Returns the request that it acquires.
-    pub(super) fn acquire_request_id(&self) -> Option<&str> {
+    /// Returns the request that the client makes with it.
+    pub(super) fn made_request_id(&self) -> Option<&str> {
         match self {
             Self::Lock(lock) => Some(&lock.request_id),
             Self::AcquirePermits(acquire) => Some(&acquire.request_id),
             Self::Arrive(arrive) => Some(&arrive.request_id),
             Self::Await(awaits) => Some(&awaits.request_id),
+            _ => None,
+        }
+    }
+
+    /// Returns the request that it acquires, or queries again.
+    pub(super) fn acquire_request_id(&self) -> Option<&str> {
+        match self {
             Self::Requery(request_id) | Self::RequeryPermits(request_id) | Self::RequeryAwait(request_id) => {
                 Some(request_id)
             }
-            _ => None,
+            job => job.made_request_id(),
         }
     }
 

@@ -22,11 +22,9 @@ impl SessionConnection<'_> {
     /// reply to this copy.
     pub(super) fn may_be_done(&self, job: &ClientCommand, attempts: u8) -> bool {
         let is_repeat = match job {
-            ClientCommand::Lock(lock) => self.is_known(&lock.request_id),
-            ClientCommand::AcquirePermits(acquire) => self.is_known(&acquire.request_id),
-            ClientCommand::Arrive(arrive) => self.is_known(&arrive.request_id),
+            // Its request is known as that of its lock.
             ClientCommand::Await(awaits) => self.unanswered.contains(&awaits.request_id),
-            _ => false,
+            job => job.made_request_id().is_some_and(|request_id| self.is_known(request_id)),
         };
         attempts > 0 || is_repeat
     }
@@ -41,20 +39,13 @@ impl SessionConnection<'_> {
     /// Remembers a request that may have been executed: its repeat requests nothing new. With too many of them the
     /// connection ends, and its client lists them when it resumes.
     pub(super) fn remember_unanswered(&mut self, job: &ClientCommand) -> Result<(), CloseReason> {
-        let request_id = match job {
-            ClientCommand::Lock(lock) => &lock.request_id,
-            ClientCommand::AcquirePermits(acquire) => &acquire.request_id,
-            ClientCommand::Arrive(arrive) => &arrive.request_id,
-            ClientCommand::Await(awaits) => &awaits.request_id,
-            _ => return Ok(()),
-        };
-        if self.unanswered.contains(request_id) {
+        let Some(request_id) = job.made_request_id().filter(|id| !self.unanswered.contains(*id)) else {
             return Ok(());
-        }
+        };
         if self.unanswered.len() >= MAX_UNANSWERED {
             return Err(CloseReason::Failed(unknown_outcome()));
         }
-        self.unanswered.insert(request_id.clone());
+        self.unanswered.insert(request_id.to_owned());
         Ok(())
     }
 
