@@ -1,7 +1,7 @@
 ----------------------------- MODULE LeaderLease -----------------------------
 (* Who may answer from memory?                                                  *)
 (*                                                                              *)
-(* A leader of a shard answers reads and signs of life without asking anybody,  *)
+(* A leader of a shard answers reads and keep-alives without asking anybody,    *)
 (* as long as a quorum has promised it to elect nobody else: its lease. This    *)
 (* module says by which rules such promises are given, counted, overlooked and  *)
 (* remembered, and asks whether two replicas can ever both believe that they    *)
@@ -120,7 +120,7 @@ Init ==
   /\ reqs = {} /\ grants = {} /\ orders = {}
   /\ wrote = 1 /\ crashes = 0 /\ suspends = 0
 
-(* Would a read or a sign of life be answered from memory at this moment?       *)
+(* Would a read or a keep-alive be answered from memory at this moment?         *)
 Fresh(n) == {n} \cup {m \in Nodes \ {n} : own[n][m] > 0}
 CanServe(n) ==
   /\ Acts(n) /\ serve[n] > 0 /\ given[n] < serve[n]

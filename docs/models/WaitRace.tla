@@ -5,7 +5,7 @@
 (* and then one hold; each is attached under an attempt of its own. A call that *)
 (* goes away gives up what it may have been given. It must not take away what   *)
 (* another one was told, nor leave behind what nobody was told. The lock is     *)
-(* held by another owner at first, a session, that lives on by signs of life,   *)
+(* held by another owner at first, a session, that lives on by keep-alives,     *)
 (* closes, or is judged silent by the leader. README.md says which function of  *)
 (* the code each action stands for.                                             *)
 (*                                                                              *)
@@ -32,7 +32,7 @@ Compares    == "late-cancel" \notin Faults            \* a cancel ends nothing t
 ExpectsThem == "expected-is-absent" \notin Faults     \* who was enqueued and has not come yet has not left
 GivesUpAbsent == "absent-is-forgotten" \notin Faults  \* what those were granted who were not there is given back
 EndsFirst   == "timed-out-early" \notin Faults        \* TIMED_OUT is said once the place is gone
-IsDeaf      == "keep-alive-while-expiring" \notin Faults \* no sign of life counts while the session is judged
+IsDeaf      == "keep-alive-while-expiring" \notin Faults \* no keep-alive counts while the session is judged
 AwaitsOutcome == "judged-twice" \notin Faults         \* a session is judged by one entry at a time
 LooksAtOpening == "seen-ignored" \notin Faults        \* a session that was resumed since it was judged lives
 IsDeposed   == "keep-alive-by-deposed" \notin Faults  \* a leader that was replaced acknowledges nothing
@@ -54,7 +54,7 @@ VARIABLES
   begun,    \* the attempts that were given out
   call,     \* of each call where it stands, and its attempt
   excused,  \* something happened after which a hold may stay until its own time is over
-  sign,     \* the session's sign of life on its way there or back
+  sign,     \* the session's keep-alive on its way there or back
   believes  \* how long the session's client believes that it lives
 
 state == <<request, att, ends, other, opened>>
@@ -314,7 +314,7 @@ Tick ==
   /\ believes' = Less(believes) /\ sign' = [sign EXCEPT !.left = Less(@)]
   /\ UNCHANGED <<log, term, leads, state, owed, judged, begun, call, excused>>
 
-(* A sign of life, which counts from when it is sent; an opening is one, too.   *)
+(* A keep-alive, which counts from when it is sent; an opening is one, too.     *)
 Show ==
   /\ Ttl > 0 /\ other = "holds" /\ sign' = [phase |-> "out", left |-> Ttl] /\ sign # sign'
   /\ UNCHANGED <<log, term, leads, state, table, begun, call, excused, believes>>

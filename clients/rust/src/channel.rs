@@ -139,7 +139,7 @@ struct UsedHint<'a> {
 impl Drop for UsedHint<'_> {
     fn drop(&mut self) {
         if !self.is_good {
-            self.leaders.forget(self.namespace);
+            self.leaders.remove(self.namespace);
         }
     }
 }

@@ -61,7 +61,7 @@ impl LeaderHints {
         self.by_namespace.get(namespace)
     }
 
-    pub(crate) fn forget(&mut self, namespace: &str) {
+    pub(crate) fn remove(&mut self, namespace: &str) {
         self.by_namespace.remove(namespace);
     }
 
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((hints.leader("n"), hints.leader("other")), (Some(&address(A)), None));
         hints.learn("n", B, now);
         assert_eq!(hints.leader("n"), Some(&address(B)));
-        hints.forget("n");
+        hints.remove("n");
         assert_eq!(hints.leader("n"), None);
     }
 

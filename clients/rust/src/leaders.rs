@@ -37,8 +37,8 @@ impl Leaders {
         self.hints.lock().leader(namespace).cloned()
     }
 
-    pub(crate) fn forget(&self, namespace: &str) {
-        self.hints.lock().forget(namespace);
+    pub(crate) fn remove(&self, namespace: &str) {
+        self.hints.lock().remove(namespace);
     }
 
     /// Stops using an address for a while, after a connection to it failed.

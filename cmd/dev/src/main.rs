@@ -76,7 +76,7 @@ enum Command {
     /// Semaphores: so many permits at a time, and a queue that nobody passes.
     #[command(name = "scenario-semaphore")]
     Semaphore(ScenarioArgs),
-    /// Pools: leases of named things, some of them or one by its name.
+    /// Pools: holds of named members, any of them or one by its name.
     #[command(name = "scenario-pool")]
     Pool(ScenarioArgs),
     /// Latches: jobs count once each, and whoever waits goes on when all are done.
@@ -85,7 +85,7 @@ enum Command {
     /// Barriers: so many meet again and again, and nobody waits for the dead.
     #[command(name = "scenario-barrier")]
     Barrier(ScenarioArgs),
-    /// A lock that others ask for, and one that is kept from them at least so long.
+    /// Requests to release a lock, and a lock with a minimum hold time.
     #[command(name = "scenario-asking-back")]
     AskingBack(ScenarioArgs),
     /// Locks in the memory of a leader: what becomes of them when another node leads.

@@ -76,7 +76,7 @@ enum Command {
     Get(get::GetArgs),
     /// List the held locks.
     Ls(ls::LsArgs),
-    /// Lease named things, such as test databases: pools.
+    /// Hold named members of a pool, such as test databases.
     #[command(subcommand)]
     Pool(pool::PoolCommand),
     /// Limit how many run at a time: semaphores.

@@ -21,7 +21,7 @@ use crate::pages::{PAGE_SIZE, print_list};
 use crate::render;
 use crate::settings::Settings;
 
-/// Lease named things.
+/// Hold named members of a pool.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
     /// Run a command with members of a pool. Stops it before they can be lost, and exits with its status, or with 75

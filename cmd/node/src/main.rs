@@ -135,7 +135,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         tracing::info!(node = args.node_id, %address, "node runs");
         shutdown.await;
         // Before the gateway ends, which may take long: callers of all gateways need leaders meanwhile.
-        node.hand_over().await;
+        node.transfer_leaderships().await;
         Ok(())
     };
     let running = async {

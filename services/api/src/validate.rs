@@ -188,7 +188,7 @@ fn at_most(field: &str, value: u64, limit: &Limit, limits: &Limits) -> ApiResult
     range(field, value, 0, max).map_err(|error| error.at_limit(limit, max))
 }
 
-/// Names the limit that a time to live does not keep to. A least value is no `max`.
+/// Adds the limit that a time to live violates. A minimum is not reported as `max`.
 fn at_ttl_limit(error: ApiError, ttl_ms: u64, limits: &Limits) -> ApiError {
     match ttl_ms > limits.max_ttl_ms {
         true => error.at_limit(&limit::MAX_TTL, limits.max_ttl_ms),

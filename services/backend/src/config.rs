@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use crate::Service;
 use crate::account_connections::AccountConnections;
 use crate::account_rates::AccountRates;
-use crate::admission::{Admission, HeldCalls};
+use crate::admission::{Admission, DeferredCalls};
 use crate::auth_cache::AuthCache;
 use crate::buffers::BufferBudgets;
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
 use crate::service::Inner;
-use crate::session::KeptLedgers;
+use crate::session::RetainedLedgers;
 use crate::strangers::Strangers;
 
 /// How long heavy work keeps other heavy work waiting: what takes longer waits for a shard that others may not need.
@@ -121,7 +121,7 @@ impl Backend {
             heavy_admission: Arc::new(Admission::fixed(1, MAX_HEAVY_TIME)),
             report_admission: Arc::new(Admission::fixed(MAX_REPORTS, MAX_REPORT_TIME)),
             subscription_admission: Arc::new(Admission::fixed(MAX_SUBSCRIPTION_STARTS, MAX_START_TIME)),
-            held_calls: HeldCalls::default(),
+            deferred_calls: DeferredCalls::default(),
             buffers: BufferBudgets::default(),
             connections: AccountConnections::default(),
             operator: options.operator,
@@ -130,7 +130,7 @@ impl Backend {
             clocks: options.clocks,
             watchers: WatcherLimiter::default(),
             event_feeds: EventFeeds::default(),
-            kept_ledgers: KeptLedgers::default(),
+            retained_ledgers: RetainedLedgers::default(),
             local_node,
             stopping: CancellationToken::new(),
         }))

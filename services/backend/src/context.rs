@@ -65,7 +65,7 @@ impl CallReport {
     }
 
     /// Keeps a permit for heavy work until the response is written: a large page takes as long to write as to read.
-    pub(crate) fn keep_heavy_permit(&self, permit: Permit) {
+    pub(crate) fn attach_heavy_permit(&self, permit: Permit) {
         *self.0.heavy_permit.lock() = Some(permit);
     }
 

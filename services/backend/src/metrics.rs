@@ -6,9 +6,9 @@ use metrics::{describe_counter, describe_gauge};
 pub fn describe_metrics() {
     crate::admission::describe_metrics();
     crate::refusals::describe_metrics();
-    describe_gauge!("holdfast_session_connections", "Connections of sessions that are open.");
+    describe_gauge!("holdfast_session_connections", "Open connections of sessions.");
     describe_counter!(
         "holdfast_directory_cache_lookups_total",
-        "Look-ups of keys, accounts and namespaces, by outcome."
+        "Cache lookups of keys, accounts and namespaces, by outcome."
     );
 }

@@ -8,7 +8,7 @@ use holdfast_types::{Rate, RateTable};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Maximum keys that a rate counts the calls of. One that is idle for a while starts again with a full burst.
+/// Maximum number of keys whose calls a rate counts. A key that was idle for a while starts again with a full burst.
 const MAX_KEYS: usize = 100_000;
 /// Tables of a rate, so that calls with different keys seldom wait for one another.
 const TABLES: usize = 16;
@@ -43,7 +43,7 @@ impl<K: Ord + Hash> RateCounter<K> {
         self.table(&key).lock().admit_many(key, calls, (self.rate)(max), now())
     }
 
-    /// Counts so many calls that happen in any case, up to what is allowed at once.
+    /// Counts calls that happen in any case, up to the number allowed at once.
     pub(crate) fn count_many(&self, key: K, calls: u32, max: u64) {
         self.table(&key).lock().count_many(key, calls, (self.rate)(max), now());
     }

@@ -8,7 +8,7 @@ const REFUSALS: &str = "holdfast_refusals_total";
 
 /// Describes the metric, and makes a counter for each limit, so that the first refusal is an increase.
 pub(crate) fn describe_metrics() {
-    describe_counter!("holdfast_refusals_total", "Calls that were refused at a limit, by limit.");
+    describe_counter!("holdfast_refusals_total", "Calls rejected at a limit, by limit.");
     for limit in limit::ALL {
         counter!(REFUSALS, "limit" => limit.name).increment(0);
     }

@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 use crate::AuthContext;
 use crate::account_connections::AccountConnections;
 use crate::account_rates::AccountRates;
-use crate::admission::{Admission, HeldCalls};
+use crate::admission::{Admission, DeferredCalls};
 use crate::auth_cache::AuthCache;
 use crate::buffers::{AccountBuffers, BufferBudgets};
 use crate::directory::Directory;
 use crate::events::{EventFeeds, WatcherLimiter};
 use crate::ops::TokenIssuer;
-use crate::session::KeptLedgers;
+use crate::session::RetainedLedgers;
 use crate::strangers::Strangers;
 
 /// The operations. Clones are cheap and share connections and caches.
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) report_admission: Arc<Admission>,
     /// For sessions that subscribe again.
     pub(crate) subscription_admission: Arc<Admission>,
-    pub(crate) held_calls: HeldCalls,
+    pub(crate) deferred_calls: DeferredCalls,
     pub(crate) buffers: BufferBudgets,
     pub(crate) connections: AccountConnections,
     pub(crate) operator: OperatorVerifier,
@@ -60,8 +60,8 @@ pub(crate) struct Inner {
     pub(crate) clocks: Clocks,
     pub(crate) watchers: WatcherLimiter,
     pub(crate) event_feeds: EventFeeds,
-    /// What is known of sessions whose connections ended.
-    pub(crate) kept_ledgers: KeptLedgers,
+    /// The kept ledgers of sessions whose connections ended.
+    pub(crate) retained_ledgers: RetainedLedgers,
     /// The node of this process, if there is one.
     pub(crate) local_node: Option<LocalNode>,
     /// Cancelled when the process begins to stop: streams end then, calls continue.
@@ -86,8 +86,8 @@ impl Service {
         failing_process_task().map_or(Ok(()), Err)
     }
 
-    /// Returns what is wrong with a task without which calls go on, if anything: with the connection to one of the
-    /// nodes, for example.
+    /// Returns the problem of a failed task that calls do not need, if any: a failed connection to one of the nodes,
+    /// for example.
     pub fn failing_task(&self) -> Option<String> {
         let of_node = self.inner.local_node.as_ref().and_then(|node| node.handler.failing_task());
         let own = || self.inner.directory.failing_task().or_else(|| self.inner.router.failing_task());

@@ -50,7 +50,7 @@ pub(crate) enum ShardRequest {
     /// A query, served from the applied state.
     Query(Box<Query>),
     /// A query whose reply the leader holds back until it is final, or until that instant.
-    HeldQuery(Box<Query>, Instant, CancellationToken),
+    DeferredQuery(Box<Query>, Instant, CancellationToken),
 }
 
 impl ShardRequest {
@@ -58,7 +58,7 @@ impl ShardRequest {
         let is_urgent = match self {
             Self::Command(command, _) => command.is_urgent(),
             Self::Query(query) => query.is_urgent(),
-            Self::Wait(..) | Self::WaitForPermits(..) | Self::Await(..) | Self::HeldQuery(..) => {
+            Self::Wait(..) | Self::WaitForPermits(..) | Self::Await(..) | Self::DeferredQuery(..) => {
                 return Priority::Patient;
             }
         };
@@ -74,7 +74,7 @@ impl ShardRequest {
             Self::Wait(acquire, ..) => acquire_bytes(&acquire.0),
             Self::WaitForPermits(acquire, ..) => permit_bytes(acquire),
             Self::Await(awaits, ..) => await_bytes(awaits),
-            Self::Query(_) | Self::HeldQuery(..) => 0,
+            Self::Query(_) | Self::DeferredQuery(..) => 0,
         }
     }
 
@@ -84,7 +84,7 @@ impl ShardRequest {
             Self::Wait(.., deferred)
             | Self::WaitForPermits(.., deferred)
             | Self::Await(.., deferred)
-            | Self::HeldQuery(.., deferred) => Some(deferred.clone()),
+            | Self::DeferredQuery(.., deferred) => Some(deferred.clone()),
             Self::Command(..) | Self::Query(_) => None,
         }
     }
@@ -211,7 +211,7 @@ pub(crate) use expect_answer;
 
 /// The error for a response of an unexpected kind.
 pub(crate) fn unexpected(answer: &Response) -> ApiError {
-    tracing::error!(?answer, "a shard gave an answer of another kind than was asked for");
+    tracing::error!(?answer, "unexpected kind of response from shard");
     ApiError::internal("a shard gave an answer that this gateway does not understand")
 }
 
@@ -255,7 +255,7 @@ impl Service {
     }
 
     /// Calls the locks shard of a namespace that the caller may use. Returns the reply, and what shows it.
-    pub(crate) async fn call_and_show<'a>(
+    pub(crate) async fn call_and_view<'a>(
         &self,
         tenant: TenantContext<'_>,
         context: &CallContext,
@@ -313,8 +313,8 @@ impl Service {
         let request = AdmissionRequest { share, priority, bytes: ask.bytes() };
         let waits = priority == Priority::Patient;
         // A request that may wait is counted apart, from its start to its end. Whoever asks a held query counts it.
-        let _held = ask.is_queued().then(|| self.inner.held_calls.acquire(share, request.bytes)).transpose()?;
-        let is_question = matches!(ask, ShardRequest::HeldQuery(..));
+        let _held = ask.is_queued().then(|| self.inner.deferred_calls.acquire(share, request.bytes)).transpose()?;
+        let is_question = matches!(ask, ShardRequest::DeferredQuery(..));
         let (is_heavy, is_command) = (ask.is_heavy(), ask.is_command());
         // Pinned once and passed on by reference: whatever takes a future by value has room for it twice, and a call
         // may wait for minutes with all of it.
@@ -322,7 +322,7 @@ impl Service {
         let asked = pin!(async {
             let permit = self.inner.admission.acquire(request, context.deadline).await?;
             let answered = Admission::run(permit, is_command, deferred, work).await;
-            let _turn = if is_question { self.inner.held_calls.turn_of_question(share.sharer).await } else { None };
+            let _turn = if is_question { self.inner.deferred_calls.answer_permit(share.sharer).await } else { None };
             answered
         });
         if is_heavy {
@@ -347,7 +347,7 @@ impl Service {
             None => self.inner.heavy_admission.acquire(request, context.deadline).await?,
         };
         let answered = permit.run(asked).await?;
-        context.report.keep_heavy_permit(permit);
+        context.report.attach_heavy_permit(permit);
         // Decoding took long, and so do the views and their text: others are served in between.
         yield_now().await;
         Ok(answered)
@@ -423,9 +423,9 @@ impl Service {
                 let reply = router.await_condition(key, *awaits, poll, deadline, deferred).await;
                 RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false, term: 0 }
             }
-            ShardRequest::HeldQuery(query, until, deferred) => {
+            ShardRequest::DeferredQuery(query, until, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
-                let held = Box::pin(router.held_query(application, key, &query, until, deadline, deferred));
+                let held = Box::pin(router.deferred_query(application, key, &query, until, deadline, deferred));
                 let reply = held.await;
                 RoutedReply { reply: reply.map_err(route_error)?, maybe_done_before: false, term: 0 }
             }
@@ -481,7 +481,7 @@ pub(crate) fn check_repeat(is_of_this_call: bool) -> ApiResult<()> {
 pub(crate) fn random_bytes<const COUNT: usize>() -> ApiResult<[u8; COUNT]> {
     let mut bytes = [0; COUNT];
     getrandom::fill(&mut bytes).map_err(|error| {
-        tracing::error!(%error, "the system gives no random bytes");
+        tracing::error!(%error, "system random source failed");
         ApiError::internal("no random id could be generated")
     })?;
     Ok(bytes)

@@ -1,5 +1,5 @@
-//! What callers without a valid credential may cost, by their address. What is in memory costs nothing and is not
-//! counted, so a caller whose key or token was checked before goes on, whoever else has its address.
+//! Limits the cost of callers without a valid credential, by address. Checks from memory cost nothing and are not
+//! counted, so a caller whose key or token was checked before continues, whatever other callers of its address do.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -123,7 +123,7 @@ fn limited(limit: &Limit, max: u64, wait: Duration) -> ApiError {
     ApiError::limited(limit, max, "check the credential").retry_in(wait)
 }
 
-/// Whoever is on this machine can take its processors without a connection.
+/// A local process can use the CPU of this machine without a connection, so loopback addresses do not count.
 fn is_remote(from: &IpAddr) -> bool {
     !from.to_canonical().is_loopback()
 }

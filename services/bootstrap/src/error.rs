@@ -22,9 +22,12 @@ pub enum BootstrapError {
     /// The system has no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// The service can't be reached or answers with something that is not JSON.
+    /// The service can't be reached.
     #[error("creating the demo account: {0}")]
-    Http(#[from] reqwest::Error),
+    Unreachable(String),
+    /// Something else answers, or the answer lacks what it must have.
+    #[error("creating the demo account: {0}")]
+    Unexpected(String),
     /// The service refuses.
     #[error("creating the demo account: {call} answered {code}: {detail}")]
     Rejected {

@@ -9,6 +9,6 @@ mod demo;
 mod error;
 mod secrets;
 
-pub use demo::{DEMO_EMAIL, DEMO_KEY_DESCRIPTION, DEMO_NAME, DEMO_NAMESPACE, FirstStart, IDEMPOTENCY_KEY, RestApi};
+pub use demo::{DEMO_EMAIL, DEMO_KEY_DESCRIPTION, DEMO_NAME, DEMO_NAMESPACE, FirstStart, IDEMPOTENCY_KEY};
 pub use error::BootstrapError;
 pub use secrets::Secrets;

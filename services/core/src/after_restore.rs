@@ -1,8 +1,9 @@
-//! Prepares a state that lacks what was done after it: one that was restored from a backup for a new cluster, or one
-//! that operators have decided for.
+//! Prepares a state that lacks later changes: a state restored from a backup for a new cluster, or a state that
+//! operators have chosen.
 //!
-//! Clients do not lack it: they hold fencing tokens and numbers of sessions, and shards may have received messages that
-//! their sender does not remember. So all numbers continue far above any that can have been assigned.
+//! Clients still know these changes: they hold fencing tokens and session numbers. Other shards may have received
+//! messages that their sender no longer knows. So all numbers continue far above any number that can have been
+//! assigned.
 
 use holdfast_primitives::kit::REVISION_LIMIT;
 
@@ -16,8 +17,8 @@ use crate::shard::ShardState;
 pub const RESTORE_MARGIN: u64 = 1 << 40;
 
 /// Returns the chunks of a locks shard's snapshot with its clock and all its instants later by a time, so that
-/// everything keeps its remaining time. Shards of one group share its clock, and those of a backup may have had others.
-/// After an error, which says that the chunks are damaged, there are no more.
+/// everything keeps its remaining time. The shards of one group share its clock; shards of a backup may have had other
+/// clocks. After an error, which means that the chunks are damaged, the iterator ends.
 pub fn delay_locks_snapshot(
     chunks: impl IntoIterator<Item: AsRef<[u8]>>,
     by_ms: u64,

@@ -1,7 +1,7 @@
 //! The latest items of each account, within a maximum for one account and one for all of them.
 //!
 //! When the maximum for all is exceeded, the account with the most items loses its oldest one. So an account that adds
-//! many items shortens its own history first, and those of others only to an equal length.
+//! many items shortens its own history first, and other histories only to an equal length.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

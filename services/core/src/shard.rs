@@ -251,8 +251,8 @@ impl ShardState {
         }
     }
 
-    /// Returns whether a session of a locks shard is of before the epoch of its lock table: no sign of life of it counts
-    /// until the leader has its report.
+    /// Returns true if a session of a locks shard is from before the epoch of its lock table: its keep-alives do not
+    /// count until the leader has its report.
     pub fn needs_report(&self, session: SessionNumber) -> bool {
         self.locks().is_some_and(|core| core.needs_report(session))
     }

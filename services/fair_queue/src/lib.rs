@@ -204,7 +204,7 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
             return Err(Full::Lane);
         }
         let evicted = self.evict_for(own, size)?;
-        self.forget_idle_lanes();
+        self.remove_idle_lanes();
         let now = self.now;
         let lane = self.lanes.entry(key).or_default();
         if lane.is_empty() {
@@ -361,7 +361,7 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
     }
 
     /// Drops empty lanes that owe nothing, each time there are twice as many lanes as were left the time before.
-    fn forget_idle_lanes(&mut self) {
+    fn remove_idle_lanes(&mut self) {
         if self.lanes.len() < self.sweep_at {
             return;
         }

@@ -103,13 +103,13 @@ impl Frontends {
             Some(_) => split_connections(max_connections),
             None => (max_connections, 0),
         };
-        info!(%address, tls = tls.is_some(), max_connections, "gateway listens");
+        info!(%address, tls = tls.is_some(), max_connections, "gateway listening");
         let of_locktopus = (tls.clone(), service.clone());
         let options = ServerOptions { service, dlocks_account_metadata, metrics, tls, max_connections };
         let stopped = CancellationToken::new();
         let serving_locktopus = async {
             if let Some(LocktopusPort { listener, address, options }) = locktopus {
-                info!(%address, max_connections = max_of_locktopus, "gateway listens for Locktopus clients");
+                info!(%address, max_connections = max_of_locktopus, "gateway listening for Locktopus clients");
                 let (tls, service) = of_locktopus;
                 serve_locktopus(listener, tls, service, options, max_of_locktopus, stopped.cancelled()).await;
             }

@@ -10,7 +10,6 @@ mod tracked_body;
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -24,13 +23,13 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version}
 use axum::routing::future::RouteFuture;
 use futures::TryFutureExt;
 use holdfast_backend::Service;
-use holdfast_supervise::{SharedGroup, TaskSet};
-use holdfast_tls::ServerTls;
+use holdfast_supervise::{SharedGroup, TaskSet, spawn_temporary};
+use holdfast_tls::{ServerTls, accept_one};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -73,8 +72,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(250);
 /// How often the gRPC health service adopts the state of `/readyz`.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
-/// Delay after an accept failed for want of file descriptors or memory.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// The services behind the listener.
 #[derive(Clone)]
@@ -167,8 +164,10 @@ fn describe_metrics() {
     describe_counter!("holdfast_grpc_requests_total", "Calls over gRPC, by method and status.");
     describe_histogram!("holdfast_request_seconds", Unit::Seconds, "Time from the head of a call to its answer's.");
     describe_gauge!("holdfast_connections", "Connections that are open.");
-    describe_counter!("holdfast_connections_evicted_total", "Connections that ended to make room for others.");
+    describe_counter!("holdfast_connections_evicted_total", "Connections closed to admit new ones.");
+    counter!("holdfast_connections_evicted_total").increment(0);
     describe_counter!("holdfast_connections_stalled_total", "Connections that ended because the peer read nothing.");
+    counter!("holdfast_connections_stalled_total").increment(0);
 }
 
 fn probes(options: &ServerOptions) -> Probes {
@@ -190,17 +189,10 @@ async fn accept(
 ) {
     let mut shutdown = pin!(shutdown);
     loop {
-        let accepted = tokio::select! {
+        let (stream, peer) = tokio::select! {
             biased;
             () = &mut shutdown => return,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                on_accept_error(&error).await;
-                continue;
-            }
+            accepted = accept_one(listener) => accepted,
         };
         let place = tokio::select! {
             biased;
@@ -208,18 +200,9 @@ async fn accept(
             place = limiter.acquire(tasks) => place,
         };
         let group = place.group();
-        tasks.spawn(group.run(serve_connection(stream, peer, front.clone(), place, stopping.clone())));
+        let serving = group.run(serve_connection(stream, peer, front.clone(), place, stopping.clone()));
+        spawn_temporary("client_connection", tasks.track_future(serving));
     }
-}
-
-async fn on_accept_error(error: &io::Error) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    // The peer disconnected before it was accepted; this is not our error.
-    if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        return;
-    }
-    warn!(%error, "a connection cannot be accepted");
-    sleep(ACCEPT_RETRY_DELAY).await;
 }
 
 async fn serve_connection(

@@ -49,11 +49,11 @@ mutations! {
     EarlyVote = "early-vote",
     /// A leader that is restarted leads on without an election.
     RestoredLeadership = "restored-leadership",
-    /// A leader reads without asking whether its lease still runs.
+    /// A leader answers reads without checking that its lease still runs.
     StaleReads = "stale-reads",
-    /// A leader acknowledges signs of life without asking whether its lease still runs.
+    /// A leader acknowledges keep-alives without checking that its lease still runs.
     KeepAliveByDeposed = "keep-alive-by-deposed",
-    /// A leader acknowledges a sign of life while the entry that ends the session is under way.
+    /// A leader acknowledges a keep-alive while the entry that ends the session is in flight.
     KeepAliveWhileExpiring = "keep-alive-while-expiring",
     /// Questions are answered as of the running clock instead of the last applied entry.
     RunningClock = "running-clock",
@@ -178,7 +178,7 @@ mutations! {
     SoftTokenRestart = "soft-token-restart",
     /// A lock of a soft table that is forced open is open in the leader's memory only.
     SoftForfeitLost = "soft-forfeit-lost",
-    /// Signs of life count of sessions for whose end a leader waits.
+    /// Keep-alives of sessions count before they have reported to the new leader.
     SoftLifeUnreported = "soft-life-unreported",
     /// Of claims that compete for a soft table the one of the first session is entered, whatever its token is.
     SoftFirstClaim = "soft-first-claim",

@@ -63,8 +63,8 @@ fn not_logged(error: ProposeError) -> Status {
     }
 }
 
-/// Refuses to leave something out while others serve the shard, unless that is forced: an order takes theirs out of
-/// service too, and their saved states may have what is left out.
+/// Rejects an exception while other replicas serve the shard, unless it is forced: it takes their copies out of service
+/// too, and their saved states may include the excluded command or namespace.
 fn check_fails_everywhere(shard: &str, serving: &BTreeSet<u64>, force: bool) -> Result<(), Status> {
     if serving.is_empty() || force {
         return Ok(());
@@ -74,7 +74,7 @@ fn check_fails_everywhere(shard: &str, serving: &BTreeSet<u64>, force: bool) -> 
     )))
 }
 
-/// Returns what is to be left out, if that is what the shard failed at.
+/// Returns the command or namespace to leave out, if the shard failed at it.
 fn left_out(what: Option<What>, index: u64, failed: &FailedEntry) -> Result<LeftOut, Status> {
     let (at, step, of) = (failed.index, failed.failure.step, failed.failure.namespace.as_str());
     if at != index {
@@ -199,14 +199,14 @@ impl OperationsService for AdminServer {
         if shard.leads() != Some(term) {
             return Err(Status::unavailable("the leadership has changed meanwhile; run the command again"));
         }
-        tracing::warn!(shard = shard.id, from, "an operator has a shard rebuilt from the state of one replica");
+        tracing::warn!(shard = shard.id, from, "shard rebuild requested by operator");
         let StateComparison { differing, unknown } = shard.compare_with(from, &serving).await;
         let shard = shard.id.as_str();
         if !differing.is_empty() {
-            tracing::error!(shard, from, ?differing, "replicas that serve have another state than the one to believe");
+            tracing::error!(shard, from, ?differing, "serving replicas differ from the source replica");
         }
         if !unknown.is_empty() {
-            tracing::warn!(shard, from, ?unknown, "the states of replicas are not known, so they were not compared");
+            tracing::warn!(shard, from, ?unknown, "replicas not compared: state unknown");
         }
         Ok(Response::new(RebuildShardAnswer { differing, unknown }))
     }
@@ -222,7 +222,7 @@ impl OperationsService for AdminServer {
         let left_out = left_out(what, index, &outage.failed_entry)?;
         check_fails_everywhere(&shard.id, &shard.other_replicas_serving(), force)?;
         shard.log_exception(index, &left_out).await.map_err(not_logged)?;
-        tracing::warn!(shard = shard.id, index, ?left_out, "an operator has something left out of a shard's history");
+        tracing::warn!(shard = shard.id, index, ?left_out, "exception added to shard history by operator");
         Ok(Response::new(QuarantineAnswer {}))
     }
 }

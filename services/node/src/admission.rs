@@ -49,7 +49,7 @@ fn admit_batch(machine: &ShardMachine, term: u64, bytes: Bytes, commands: Vec<Lo
     Admission::Partial(codec::encode(&command).into(), refused)
 }
 
-/// Returns those of a list that a check admits, and the positions and errors of the others.
+/// Returns the commands of a list that a check admits, and the positions and errors of the rejected ones.
 pub(crate) fn split_batch(
     commands: Vec<LocksCommand>,
     check: impl Fn(&LocksCommand) -> Result<(), CommandError>,

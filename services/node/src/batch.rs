@@ -1,7 +1,7 @@
-//! Proposes an expensive batch in parts, so that the commands of others come in between.
+//! Proposes an expensive batch in parts, so that other commands run in between.
 //!
-//! A batch counts as one command in an entry, and all later commands for the shard wait until it is applied. Most batches
-//! cost next to nothing. Those of an account whose recent commands were expensive are split by the expected cost.
+//! A batch counts as one command in an entry, and all later commands for the shard wait until it is applied. Most
+//! batches cost little. Batches of an account whose recent commands were expensive are split by the expected cost.
 
 use std::time::Duration;
 
@@ -43,9 +43,9 @@ pub(crate) async fn propose_batch(
     propose_parts(parts, deadline, move |command| propose_command(shard, term, command, deadline)).await
 }
 
-/// Proposes the parts with `propose`. Once one was applied, the batch has had an effect, so a later one that finds no
-/// room is proposed again until the deadline. What is left then is refused: an unknown outcome would speak against the
-/// leader.
+/// Proposes the parts with `propose`. After the first part was applied, the batch has had an effect, so a later part
+/// that finds no room is proposed again until the deadline. The parts left then are rejected: an unknown outcome would
+/// count against the leader.
 async fn propose_parts<F: Future<Output = Outcome>>(
     parts: Vec<Vec<LocksCommand>>,
     deadline: Instant,

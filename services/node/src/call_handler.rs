@@ -19,7 +19,7 @@ use tracing::{Instrument, Span, info_span};
 use crate::acquire_wait::AcquireWait;
 use crate::admission::{Admission, admit, merge_rejected};
 use crate::batch::propose_batch;
-use crate::held_query::{HeldQuery, Question};
+use crate::deferred_query::{AwaitedStatus, DeferredQuery};
 use crate::leader::WaitingCall;
 use crate::lock_info::{Report, propose_permits};
 use crate::node::NodeInner;
@@ -94,7 +94,7 @@ pub(crate) fn not_here(has_replica: bool) -> Outcome {
     }
 }
 
-/// Returns the application that a call is for; none for one that this release does not know.
+/// Returns the application of a call; `None` for an application that this release does not know.
 fn application_of(call: &Call) -> Option<Application> {
     match call.application() {
         NamedApplication::Unspecified => None,
@@ -125,7 +125,7 @@ async fn handle_call(
     caller: Option<&ReplyHandle>,
 ) -> Option<Answer> {
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
-    let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
+    let until = deadline.min(received + Duration::from_millis(call.max_wait_ms.into()));
     let rules = replica.group.rules().into();
     // Calls that wait are bounded by their connections.
     let counted = caller.is_none().then(|| shard.open_call());
@@ -146,12 +146,12 @@ async fn handle_call(
             return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
         (Some(Body::Query(bytes)), caller) => {
-            let held = caller.map(|caller| HeldQuery { shard, caller, until, deadline });
+            let held = caller.map(|caller| DeferredQuery { shard, caller, until, deadline });
             handle_query(replica, shard, &bytes, deadline, held).await?
         }
         (Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
     };
-    tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
+    tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "call completed");
     Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules })
 }
 
@@ -278,7 +278,7 @@ async fn handle_query(
     shard: &ShardReplica,
     bytes: &[u8],
     deadline: Instant,
-    held: Option<HeldQuery<'_>>,
+    held: Option<DeferredQuery<'_>>,
 ) -> Option<Outcome> {
     Some(match (codec::decode(bytes), held) {
         (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
@@ -286,11 +286,11 @@ async fn handle_query(
             Box::pin(keep_alives::record(replica, shard.reads, &sessions, deadline)).await
         }
         (Ok(Query::Latch(LatchQuery::Wait { latch, wait_ms })), Some(held)) => {
-            return held.wait(Question::of_latch(latch), wait_ms).await;
+            return held.wait(AwaitedStatus::of_latch(latch), wait_ms).await;
         }
         (Ok(Query::Barrier(BarrierQuery::Wait(wait))), Some(held)) => {
             let wait_ms = wait.wait_ms;
-            return held.wait(Question::of_barrier(wait), wait_ms).await;
+            return held.wait(AwaitedStatus::of_barrier(wait), wait_ms).await;
         }
         (Ok(query), _) => {
             Box::pin(async {

@@ -1,5 +1,5 @@
 //! The cancels of one shard that wait for an entry. Thousands of callers may leave together, so many cancels share a
-//! command; and accounts take turns, so that those of one account delay no other's.
+//! command; and accounts take turns, so that one account's cancels delay no other's.
 //!
 //! A cancel that finds no room is dropped: its request stays a pending wait of the leader, which cancels it later. The
 //! call of a request that did not wait cancels it again.
@@ -9,7 +9,7 @@ use holdfast_fair_queue::{Decision, FairQueue, QueueLimits};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-/// Bytes of all queued cancels, and of those of one account.
+/// Bytes of all queued cancels, and of the cancels of one account.
 const LIMITS: QueueLimits = QueueLimits { total: 64 << 20, lane: 16 << 20 };
 /// Minimum bytes that a cancel counts for.
 const MIN_CANCEL_BYTES: usize = 256;
@@ -57,7 +57,7 @@ impl CancelQueue {
         receiver
     }
 
-    /// Waits for the cancels of the next command of the leader of a term. Those of other terms are dropped: their
+    /// Waits for the cancels of the next command of the leader of a term. Cancels of other terms are dropped: their
     /// leaders are gone. Cancellation loses nothing.
     pub(crate) async fn next_batch(&self, term: u64) -> CancelBatch {
         loop {
@@ -100,7 +100,7 @@ impl CancelBatch {
         }
     }
 
-    /// Tells whoever waits for them whether they were applied.
+    /// Tells the waiting callers whether the cancels were applied.
     pub(crate) fn finish(self, is_applied: bool) {
         for sink in self.sinks {
             // Its caller may have stopped waiting.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use holdfast_core::AccountId;
 use tokio::time::{Duration, Instant};
 
-/// Accounts tracked: those whose recent commands cost much more than their minimum.
+/// Maximum number of tracked accounts: accounts whose recent commands cost much more than their minimum.
 const MAX_ACCOUNTS: usize = 1_024;
 /// Ratios are stored in sixteenths.
 const ONE: u64 = 16;

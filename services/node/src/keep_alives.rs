@@ -95,7 +95,7 @@ fn record_one(
         Ok(found) => found,
         Err(rejected) => return KeepAliveOutcome::Rejected(rejected),
     };
-    // No sign of life counts before it is known what it holds.
+    // A keep-alive counts only after the session has reported its holds.
     if let Some(unreported) = table.unreported(core, number) {
         return KeepAliveOutcome::Rejected(unreported);
     }

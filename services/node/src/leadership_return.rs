@@ -19,8 +19,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const RETURN_INTERVAL: Duration = Duration::from_secs(10);
 /// A preferred leader that leads for so long lasts: it no longer has to wait longer.
 const LASTING: Duration = Duration::from_secs(600);
-/// Each return to one that does not last doubles the next wait, so many times at most: to an hour and four minutes by
-/// default.
+/// Maximum doublings of the wait before the next return: each return to a preferred leader that does not last doubles
+/// it, by default up to an hour and four minutes.
 const MAX_DOUBLINGS: u32 = 6;
 /// Timeout of a transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ pub(crate) async fn run(node: Weak<NodeInner>, after: Duration) {
         let Some(due) = node.upgrade().map(|node| next_due(&node, &mut schedules, after)) else { return };
         let Some((group, preferred, to)) = due.filter(|_| Instant::now() >= next_return) else { continue };
         let is_over = group.transfer_leadership_among(|id| id == preferred, TRANSFER_TIMEOUT).await;
-        tracing::info!(group = group.id(), to, is_over, "the leadership returns to the preferred leader");
+        tracing::info!(group = group.id(), to, is_over, "leadership transfer to preferred leader attempted");
         if let Some(schedule) = schedules.get_mut(&group.replica()).filter(|_| is_over) {
             schedule.record_return();
         }

@@ -1,7 +1,8 @@
 //! A node: hosts the replicas that the cluster config assigns to it.
 //!
-//! Purpose: start and recover replicas, bootstrap new groups once, serve gateways' calls, and run the leader tasks: end
-//! what is due, deliver the outbox, keep sessions alive, defer replies of waiting callers, notify subscribers.
+//! Purpose: start and recover replicas, bootstrap new groups once, serve gateways' calls, and run the leader tasks:
+//! expire holds and waits, deliver the outbox, keep sessions alive, defer replies of waiting callers, notify
+//! subscribers.
 //!
 //! Invariant: every change that a leader originates goes through the log; a leader task ends with its leadership, and a
 //! new leader needs only the state.
@@ -18,10 +19,10 @@ mod busy_body;
 mod call_handler;
 mod cancel_queue;
 mod cost_estimates;
+mod deferred_query;
 mod error;
 mod failure;
 mod group_machine;
-mod held_query;
 mod keep_alives;
 mod leader;
 mod leadership_return;
@@ -42,7 +43,7 @@ mod replica_supervisor;
 mod restore;
 #[cfg(test)]
 mod rules_tests;
-mod run_notes;
+mod run_markers;
 mod serve;
 mod shard_health;
 mod shard_rebuild;

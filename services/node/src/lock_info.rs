@@ -24,8 +24,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Proposes one part after the other. Returns the reply to the last one, with the lost holds of all, and with those
-    /// that somebody asked for.
+    /// Proposes one part after the other. Returns the reply to the last part, with the lost holds of all parts and the
+    /// holds that have requests to release.
     pub(crate) async fn propose(self, shard: &ShardReplica, term: u64, deadline: Instant) -> Outcome {
         let splits = Rules(shard.group.rules()) >= Rules::TWO;
         let mut parts = if splits { split(self.info) } else { vec![self.info] };
@@ -75,8 +75,8 @@ fn add_asked(asked: &mut Vec<AskedHolds>, more: Vec<AskedHolds>) {
     }
 }
 
-/// Proposes the holds of semaphores in a report, one part after the other. Returns the reply to the last one, with the
-/// lost holds of all, and with those that somebody asked for.
+/// Proposes the holds of semaphores in a report, one part after the other. Returns the reply to the last part, with the
+/// lost holds of all parts and the holds that have requests to release.
 pub(crate) async fn propose_permits(
     report: PermitsReport,
     shard: &ShardReplica,

@@ -26,7 +26,7 @@ use crate::cancel_queue::CancelQueue;
 use crate::cost_estimates::CostEstimates;
 use crate::leader::{LeaderState, Takeover, release};
 use crate::memory::{NodeMemory, ShardMemory};
-use crate::run_notes::{FatalStep, StepNotes};
+use crate::run_markers::{FatalStep, StepMarkers};
 use crate::{failure, mutations};
 pub(crate) use checkpoint::{Checkpoint, digest_of};
 use exceptions::SectionExceptions;
@@ -74,7 +74,7 @@ pub trait ApplyObserver: Send + Sync + 'static {
 pub struct ShardMachine {
     application: Application,
     shard: String,
-    /// Bounds that replace those of the rules.
+    /// Bounds that replace the bounds of the rules.
     bounds: Option<Bounds>,
     observer: Option<Arc<dyn ApplyObserver>>,
     inner: Mutex<Inner>,
@@ -98,8 +98,8 @@ pub struct ShardMachine {
     slice_seconds: Histogram,
     /// How much processor time it takes meanwhile.
     slice_cpu_seconds: Histogram,
-    /// Where each step is noted before it, in a process that looks for the one that ends it.
-    steps: Option<Arc<StepNotes>>,
+    /// The file in which each step is noted before it runs, in a process that searches for the step that ends it.
+    steps: Option<Arc<StepMarkers>>,
     /// The step that ended the process, which is not tried again.
     fatal: Option<FatalStep>,
 }
@@ -127,7 +127,7 @@ struct Inner {
     kept: Option<FailedHistory>,
     /// Sections since the entry that failed.
     backlog: SectionList,
-    /// What is left out of the history.
+    /// The exceptions: commands and namespaces left out of the history.
     exceptions: ShardExceptions,
     /// True if the saved part may differ from the state though no section came since: it has sections, which were
     /// applied here, or the state was built again.
@@ -135,7 +135,7 @@ struct Inner {
 }
 
 impl ShardMachine {
-    /// Creates an empty state; `bounds`, if given, replace those of the rules.
+    /// Creates an empty state; `bounds`, if given, replace the bounds of the rules.
     pub fn new(
         application: Application,
         shard: &str,
@@ -175,7 +175,7 @@ impl ShardMachine {
     }
 
     /// Has each step noted before it, and one of them never tried again.
-    pub(crate) fn with_notes(mut self, steps: Option<Arc<StepNotes>>, fatal: Option<FatalStep>) -> Self {
+    pub(crate) fn with_markers(mut self, steps: Option<Arc<StepMarkers>>, fatal: Option<FatalStep>) -> Self {
         (self.steps, self.fatal) = (steps, fatal);
         self
     }
@@ -284,7 +284,7 @@ impl ShardMachine {
         self.signals.subscribe()
     }
 
-    /// Notifies whoever defers a reply: only when a sweep is finished or an outbox message confirmed, or the state is
+    /// Notifies deferred replies: only when a sweep is finished, an outbox message is confirmed, or the state is
     /// replaced.
     pub(crate) fn completions(&self) -> watch::Receiver<(u64, u64)> {
         self.completions.subscribe()
@@ -338,7 +338,7 @@ impl ShardMachine {
         self.inspect(oldest).unwrap_or_default()
     }
 
-    /// Returns those of these outbox messages that are pending, or `None` if the machine has failed.
+    /// Returns the pending ones of these outbox messages, or `None` if the machine has failed.
     pub(crate) fn outbox_messages(&self, numbers: &[u64]) -> Option<Vec<(u64, OutboxMessage)>> {
         self.inspect(|core| {
             let messages = core.outbox().messages();
@@ -452,7 +452,7 @@ impl ShardMachine {
         let entry = Entry::new(header, commands, read, encodes).without(exceptions);
         match self.steps.as_deref().filter(|steps| steps.is_on()) {
             None => self.apply_next_slice(entry),
-            Some(steps) => self.apply_noted(entry, steps, left_out),
+            Some(steps) => self.apply_marked(entry, steps, left_out),
         }
     }
 

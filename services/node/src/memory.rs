@@ -133,7 +133,7 @@ impl ShardMemory {
         self.update(charges);
     }
 
-    /// Replaces all charges with those of another state of the shard, which then has none.
+    /// Replaces all charges with the charges of another state of the shard, which then has none.
     pub(crate) fn take_over(&self, other: &Self) {
         let charge = |(account, usage): (&AccountId, &AccountUsage)| Charge {
             account: *account,

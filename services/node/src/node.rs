@@ -33,7 +33,7 @@ use crate::outbox_sender::OutboxSender;
 use crate::reconfigure::{self, ReplicaOptions};
 use crate::replica::Replica;
 use crate::replica_supervisor::PoisonedReplica;
-use crate::run_notes::RunNotes;
+use crate::run_markers::RunMarkers;
 use crate::{leadership_return, restore, status, stored_config};
 
 /// Timeout of leadership transfers when the node stops.
@@ -51,7 +51,7 @@ struct DataDirInfo {
     data_dir: Option<PathBuf>,
     /// The backup that the data was restored from.
     restored_from: Option<String>,
-    run_notes: Option<RunNotes>,
+    run_markers: Option<RunMarkers>,
 }
 
 /// State shared by the services of a node.
@@ -68,7 +68,7 @@ pub(crate) struct NodeInner {
     /// Where the node stores a config received while it runs; `None` in a simulation.
     pub(crate) data_dir: Option<PathBuf>,
     /// What the node notes in its data directory for its next start.
-    pub(crate) run_notes: Option<RunNotes>,
+    pub(crate) run_markers: Option<RunMarkers>,
     pub(crate) store: NodeStore,
     pub(crate) verifier: Arc<ServiceVerifier>,
     /// The processes that are connected.
@@ -140,16 +140,14 @@ impl Node {
         let map = shard_map(config, &options.node_id)?;
         stored_config::store_if_changed(&options.data_dir, map.config())?;
         store.set_reserve(options.disk_reserve);
-        let run_notes = RunNotes::begin(&options.data_dir, options.clocks.wall_ms());
-        let run_notes = run_notes
-            .inspect_err(|error| tracing::warn!(%error, "can't note that the node runs, for a next start"))
-            .ok();
+        let run_markers = RunMarkers::begin(&options.data_dir, options.clocks.wall_ms());
+        let run_markers = run_markers.inspect_err(|error| tracing::warn!(%error, "run note not written")).ok();
         Self::assemble(
             options,
             map,
             store,
             connector,
-            DataDirInfo { data_dir: Some(options.data_dir.clone()), restored_from, run_notes },
+            DataDirInfo { data_dir: Some(options.data_dir.clone()), restored_from, run_markers },
         )
     }
 
@@ -208,7 +206,7 @@ impl Node {
                 run,
                 map: watch::Sender::new(Arc::new(map.clone())),
                 data_dir: kept.data_dir,
-                run_notes: kept.run_notes,
+                run_markers: kept.run_markers,
                 store,
                 verifier: Arc::new(ServiceVerifier::new(&options.cluster_secret)),
                 callers,
@@ -300,7 +298,7 @@ impl Node {
         move || status::not_ready(&shared)
     }
 
-    /// Returns what is wrong with a task without which the node serves, if anything.
+    /// Returns the problem of a failed task that the node can serve without, if any.
     pub fn failing_task(&self) -> impl Fn() -> Option<String> + Clone + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move || status::failing_task(&shared)
@@ -356,7 +354,7 @@ impl Node {
 
     /// Prepares to stop: the node is not ready any more, and transfers its leaderships. It continues to serve calls,
     /// and to redirect those to shards that it led. Takes at most 3 s.
-    pub async fn hand_over(&self) {
+    pub async fn transfer_leaderships(&self) {
         let is_first = !self.shared.stopping.swap(true, Ordering::AcqRel);
         self.shared.is_serving.store(false, Ordering::Relaxed);
         self.shared.tasks.cancel();
@@ -364,20 +362,20 @@ impl Node {
         let handed = join_all(replicas.iter().map(|replica| replica.group.transfer_leadership(TRANSFER_TIMEOUT))).await;
         let kept = handed.iter().filter(|gone| !**gone).count();
         if is_first || kept > 0 {
-            tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships handed over");
+            tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships transferred");
         }
     }
 
-    /// Stops the node: transfers leaderships first to limit the disruption for callers, also those that it gained since
-    /// an earlier [`Node::hand_over`]; then ends everything and closes the store.
+    /// Stops the node: transfers leaderships first to limit the disruption for callers, including leaderships gained
+    /// since an earlier [`Node::transfer_leaderships`]; then ends everything and closes the store.
     pub async fn stop(&self) {
-        self.hand_over().await;
+        self.transfer_leaderships().await;
         self.shared.outbox_sender.shutdown().await;
         self.shared.callers.close::<Calls>();
         self.shared.tasks.shutdown().await;
         self.shared.group_manager.shutdown().await;
         self.shared.store.close().await;
-        if let Some(notes) = &self.shared.run_notes {
+        if let Some(notes) = &self.shared.run_markers {
             notes.end();
         }
     }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_core::limit;
 
-/// Calls to one shard in progress here, besides those that wait: four gateways may have their share at once. Further ones
-/// are rejected, so that a shard that stands still does not use up the node's memory.
+/// Maximum number of calls to one shard in progress here, without waiting calls: four gateways may have their share at
+/// once. Further calls are rejected, so that a stalled shard does not use up the node's memory.
 const MAX_OPEN_CALLS: usize = limit::MAX_SHARD_CALLS as usize;
 
 /// The number of calls in progress.

@@ -42,12 +42,12 @@ impl OutboxSender {
             Ok(routed) => match routed.reply.outcome {
                 Ok(Response::Done) => true,
                 other => {
-                    tracing::error!(?other, ?message, "an outbox message was not confirmed");
+                    tracing::error!(?other, ?message, "unexpected reply to outbox message");
                     false
                 }
             },
             Err(error) => {
-                tracing::debug!(%error, "an outbox message could not be delivered yet");
+                tracing::debug!(%error, "outbox delivery failed");
                 false
             }
         }

@@ -110,7 +110,7 @@ fn complete_sessions(core: &ShardState, table: &mut LeaderState, query: &Query, 
     };
     match (&mut reply.outcome, query) {
         (Ok(Response::Session(session)), Query::KeepAlive { .. }) => {
-            // No sign of life counts before it is known what the session holds.
+            // A keep-alive counts only after the session has reported its holds.
             if let Some(unreported) = table.unreported(core, session.number) {
                 reply.outcome = Err(unreported);
                 return Some(reply);

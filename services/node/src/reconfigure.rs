@@ -16,7 +16,7 @@ use crate::machine::{ApplyObserver, ShardMachine};
 use crate::node::{NodeInner, peers, replica_ids};
 use crate::options::NodeOptions;
 use crate::replica::{Replica, ReplicaSpec, ShardReplica};
-use crate::run_notes::{FatalStep, RunNotes};
+use crate::run_markers::{FatalStep, RunMarkers};
 use crate::{metrics, replica_supervisor, stored_config};
 
 /// How often a replica that left the config checks whether its group works without it.
@@ -76,14 +76,14 @@ impl NodeInner {
     ) -> Result<Arc<Replica>, ReplicationError> {
         let ReplicaSpec { group: config, ref shards, replica, may_bootstrap } = place;
         let records = Poison::of_shards(&self.store.replica(replica))?;
-        let steps = self.run_notes.as_ref().and_then(RunNotes::steps);
+        let steps = self.run_markers.as_ref().and_then(RunMarkers::steps);
         let machine = |shard: &GroupShard<'_>| {
             let (id, bounds, observer) = (&shard.shard.id, starting.bounds.clone(), starting.observer.clone());
             let own = records.get(id).filter(|poison| poison.release == self.release);
             let fatal = own.and_then(|poison| FatalStep::of_record(id, poison));
             let machine = ShardMachine::new(shard.application, id, bounds, observer);
             let machine = machine.with_memory(self.memory.clone()).with_table_memory(self.table_memory.clone());
-            Arc::new(machine.with_notes(steps.cloned(), fatal))
+            Arc::new(machine.with_markers(steps.cloned(), fatal))
         };
         let machines: Vec<Arc<ShardMachine>> = shards.iter().map(machine).collect();
         let options = GroupOptions {
@@ -176,7 +176,7 @@ impl NodeInner {
                 self.start_supervised_replica(starting, replica_spec(&map, &place, is_new_group)).await?;
             }
         }
-        tracing::info!(version = offered, before, "the cluster config has changed");
+        tracing::info!(version = offered, before, "cluster config changed");
         Ok(offered)
     }
 
@@ -237,8 +237,8 @@ async fn decommission(shared: Weak<NodeInner>, id: u64) {
         metrics::reset_group(replica.group.id(), others.map(|(_, node)| node.as_str()));
     }
     match shared.store.replica(id).destroy().await {
-        Ok(()) => tracing::info!(replica = id, "the replica has left its group; its data is removed"),
-        Err(error) => tracing::error!(replica = id, %error, "the data of a replica that has left can't be removed"),
+        Ok(()) => tracing::info!(replica = id, "replica left its group; data removed"),
+        Err(error) => tracing::error!(replica = id, %error, "data of departed replica not removed"),
     }
 }
 
@@ -254,7 +254,7 @@ pub(crate) async fn apply_config_updates(
             continue;
         }
         if let Err(error) = shared.reconfigure(next.as_ref().clone()).await {
-            tracing::error!(version = next.version, %error, "a later cluster config is not taken");
+            tracing::error!(version = next.version, %error, "later cluster config not applied");
         }
     }
 }
@@ -267,7 +267,7 @@ pub(crate) fn replica_spec<'a>(map: &'a ShardMap, place: &ReplicaLocation<'a>, m
 
 async fn bootstrap(host: GroupManager, group: Group) {
     if let Err(error) = host.bootstrap(&group).await {
-        tracing::error!(group = group.id(), %error, "can't form the group");
+        tracing::error!(group = group.id(), %error, "group bootstrap failed");
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct ShardReplica {
     pub(crate) machine: Arc<ShardMachine>,
     pub(crate) reads: ReadMode,
     open_calls: OpenCalls,
-    /// Those of them that wait for a lock table.
+    /// The calls that wait for a lock table.
     pub(crate) table_waits: TableWaits,
     /// The release of this program.
     pub(crate) release: Arc<str>,
@@ -73,9 +73,9 @@ pub(crate) struct ShardReplica {
 /// How the states of a shard on replicas compare with that of one of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StateComparison {
-    /// Those with another state.
+    /// The replicas with another state.
     pub(crate) differing: Vec<u64>,
-    /// Those whose state is not known. If the one to compare with is among them, no other is known to differ.
+    /// The replicas whose state is unknown. If the source replica is among them, no other is known to differ.
     pub(crate) unknown: Vec<u64>,
 }
 
@@ -151,7 +151,7 @@ impl ShardReplica {
         let GroupShard { number, application, shard } = *shard;
         let (id, bounds) = (shard.id.clone(), (shard.lower_bound, shard.upper_bound));
         let poison = group.shard_poison(&id).unwrap_or_else(|error| {
-            tracing::error!(shard = id, %error, "what the shard failed at before can't be read");
+            tracing::error!(shard = id, %error, "shard poison record unreadable");
             None
         });
         let (open_calls, poison, rebuild_problem) = (OpenCalls::default(), Mutex::new(poison), Mutex::default());
@@ -195,7 +195,7 @@ impl ShardReplica {
         match self.group.save_shard_poison(&self.id, poison.clone()).await {
             Ok(()) => *self.poison.lock() = poison,
             // A store that can't be written stops the node.
-            Err(error) => tracing::error!(shard = self.id, %error, "what the shard failed at can't be remembered"),
+            Err(error) => tracing::error!(shard = self.id, %error, "shard poison record not saved"),
         }
     }
 
@@ -249,8 +249,8 @@ impl ShardReplica {
         StateComparison::new(&digests, replica, serving)
     }
 
-    /// Logs that something is left out of the history of the shard: see [`Group::log_exception`]. An entry that is not
-    /// in the log any more must be in what is kept of the shard.
+    /// Logs that something is left out of the history of the shard: see [`Group::log_exception`]. An entry that is no
+    /// longer in the log must be in the kept history of the shard.
     pub(crate) async fn log_exception(&self, index: u64, left_out: &LeftOut) -> Result<(), ProposeError> {
         if self.group.has_section(self.number, index).is_none() && !self.machine.has_kept_section(index) {
             return Err(ProposeError::NotProposed("it is not known whether the entry has something for the shard"));

@@ -65,19 +65,14 @@ impl NodeInner {
         if poison.release == self.release {
             return Ok(Some(poison));
         }
-        tracing::warn!(
-            replica,
-            ?poison,
-            release = self.release,
-            "an entry is tried again that another release failed at"
-        );
+        tracing::warn!(replica, ?poison, release = self.release, "retrying entry after release change");
         Poison::remove(&store).await?;
         Ok(None)
     }
 
     /// Stores what ended the process before, so that no replica tries it again. Called before any is started.
     pub(crate) async fn store_fatal_step(&self) -> Result<(), ReplicationError> {
-        let Some(notes) = &self.run_notes else { return Ok(()) };
+        let Some(notes) = &self.run_markers else { return Ok(()) };
         let Some(fatal) = notes.ended_at() else { return Ok(()) };
         let map = self.map();
         for place in map.replicas_of_node(&self.node_id) {
@@ -91,11 +86,11 @@ impl NodeInner {
             tracing::error!(
                 shard = fatal.shard,
                 ?poison,
-                "the process ended while this was applied; the shard fails at it"
+                "previous process ended while applying an entry; shard failed"
             );
             Poison::save_of_shard(&self.store.replica(place.replica.id), &fatal.shard, Some(poison)).await?;
         }
-        notes.forget_end();
+        notes.remove_end();
         Ok(())
     }
 
@@ -134,7 +129,7 @@ pub(crate) async fn run(shared: Weak<NodeInner>, id: u64) {
             match shared.restart(&replica).await {
                 Ok(()) => break,
                 Err(error) => {
-                    tracing::error!(group = replica.group.id(), replica = id, %error, "can't be started again yet");
+                    tracing::error!(group = replica.group.id(), replica = id, %error, "replica restart failed");
                     replica.record_failure(error.to_string());
                 }
             }
@@ -157,7 +152,7 @@ fn log_failure(replica: &Replica, failure: &Failure) {
         Failure::StateMachine(broken) => broken.failure.backtrace.as_str(),
         _ => "",
     };
-    tracing::error!(group, replica = id, reason = %failure, backtrace, "the replica can't go on; it is started again");
+    tracing::error!(group, replica = id, reason = %failure, backtrace, "replica failed");
 }
 
 impl NodeInner {
@@ -185,7 +180,7 @@ impl NodeInner {
         let poison = Poison { failed_entry, release: self.release.clone(), ended_process: None };
         if let Err(error) = poison.save(&self.store.replica(id)).await {
             // A store that can't be written stops the node.
-            tracing::error!(group, replica = id, %error, "what the replica failed at can't be remembered");
+            tracing::error!(group, replica = id, %error, "replica poison record not saved");
         }
         let shards = replica.shards.iter().map(|shard| shard.id.clone()).collect();
         self.mark_poisoned(group, shards, id, poison);

@@ -97,7 +97,7 @@ pub async fn restore(options: &NodeOptions, from: &Path) -> Result<(), NodeError
     let backup = Backup::open(from).map_err(RestoreError::from)?;
     let id = &backup.manifest().id;
     if fs::read_to_string(dir.join(DONE_FILE)).is_ok_and(|done| done.trim() == id) {
-        tracing::info!(backup = id, "the data directory was restored from this backup before; going on with it");
+        tracing::info!(backup = id, "data directory was restored from this backup before; continuing");
         return Ok(());
     }
     mark_pending(dir, id)?;
@@ -108,7 +108,7 @@ pub async fn restore(options: &NodeOptions, from: &Path) -> Result<(), NodeError
     let replicas = restored?;
     let (pending, done) = (dir.join(PENDING_FILE), dir.join(DONE_FILE));
     fs::rename(&pending, &done).and_then(|()| File::open(dir)?.sync_all()).map_err(io_error(&done))?;
-    tracing::info!(backup = id, made_at = backup.manifest().made_at, replicas, "restored");
+    tracing::info!(backup = id, made_at = backup.manifest().made_at, replicas, "data directory restored from backup");
     Ok(())
 }
 
@@ -169,7 +169,7 @@ async fn restore_replicas(
         bootstrap_from_snapshot(&replica, snapshot).await?;
         let saved = replica.snapshot()?;
         let bytes: u64 = saved.iter().flat_map(StoredSnapshot::summaries).map(|part| part.bytes).sum();
-        tracing::info!(group = place.group.id, bytes, "a group is restored");
+        tracing::info!(group = place.group.id, bytes, "group restored from backup");
     }
     Ok(places.len())
 }

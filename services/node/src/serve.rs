@@ -92,8 +92,8 @@ pub async fn serve(
     }
 }
 
-/// Keeps places for handshakes of the nodes of the config, also of those that have not connected since this node's
-/// start. Never returns.
+/// Reserves handshakes for the nodes of the config, including nodes that have not connected since this node's start.
+/// Never returns.
 async fn expect_nodes(mut map: watch::Receiver<Arc<ShardMap>>, port: Arc<PortConnections>) {
     loop {
         let current = Arc::clone(&map.borrow_and_update());
@@ -126,7 +126,7 @@ async fn serve_http(app: Router, stream: ByteStream, activity: ConnectionActivit
     });
     let serving = Builder::new(TokioExecutor::new());
     if let Err(error) = serving.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "an HTTP connection ended");
+        tracing::debug!(%error, "HTTP connection failed");
     }
 }
 

@@ -25,7 +25,7 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay between attempts to read the history.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Attempts to read the history while later snapshots replace what is being read.
+/// Maximum attempts to read the history while later snapshots replace it.
 const MAX_READS: usize = 5;
 
 /// Delay between the first two requests for a checkpoint; it doubles with each further one.
@@ -63,7 +63,7 @@ impl RequestSchedule {
 pub(crate) async fn run(shard: Arc<ShardReplica>) {
     let (mut health, mut leadership) = (shard.machine.health(), shard.group.subscribe_leadership());
     let (mut checkpoints, mut requests) = (shard.machine.checkpoints(), RequestSchedule::default());
-    forget_other_release(&shard).await;
+    clear_other_release(&shard).await;
     let (mut recovery, mut last_checkpoint) = (Recovery::of_record(shard.poison()), 0);
     loop {
         let state = health.borrow_and_update().clone();
@@ -75,7 +75,7 @@ pub(crate) async fn run(shard: Arc<ShardReplica>) {
             && shard.group.transfer_from_failed_shards(max_wait, TRANSFER_TIMEOUT).await
         {
             let (shard, group) = (shard.id.as_str(), shard.group.id());
-            tracing::warn!(shard, group, "the shard failed here; the group is handed over");
+            tracing::warn!(shard, group, "leadership transferred: shard failed on this replica");
         }
         if let Some(outage) = shard.machine.broken() {
             bring_back(&shard, outage).await;
@@ -156,8 +156,8 @@ async fn record_health(shard: &ShardReplica, health: &ShardHealth, recovery: &mu
     true
 }
 
-/// Returns whether the stored record is of another step, one that ends the process and that the next start would apply
-/// again without it.
+/// Returns true if the stored record is of another step, which ends the process and which the next start would apply
+/// again without the record.
 fn keeps_record(shard: &ShardReplica, failed: &FailedEntry) -> bool {
     shard.poison().is_some_and(|record| {
         let index = record.failed_entry.index;
@@ -175,10 +175,10 @@ fn transfer_max_wait(health: &ShardHealth) -> Option<Duration> {
 }
 
 /// Forgets what another release failed at: this one tries it again.
-async fn forget_other_release(shard: &ShardReplica) {
+async fn clear_other_release(shard: &ShardReplica) {
     if let Some(poison) = shard.poison().filter(|poison| poison.release != *shard.release) {
         let (id, release) = (shard.id.as_str(), &*shard.release);
-        tracing::warn!(shard = id, ?poison, release, "an entry is tried again that another release failed at");
+        tracing::warn!(shard = id, ?poison, release, "retrying entry after release change");
         shard.save_poison(None).await;
     }
 }
@@ -190,7 +190,7 @@ async fn on_checkpoint(shard: &ShardReplica, checkpoint: &Arc<Checkpoint>) {
     match rebuild_from_others(shard, checkpoint).await {
         Ok(false) => {}
         Ok(true) => {
-            tracing::info!(shard = id, index, "the state is that of other replicas; the shard serves");
+            tracing::info!(shard = id, index, "shard rebuilt from other replicas; serving");
             // Without it the next start would begin with the state that fails. An error means that the replica has
             // stopped.
             let _ = shard.group.make_snapshot().await;
@@ -208,7 +208,7 @@ async fn request_checkpoint(shard: &ShardReplica) {
         return record_problem(shard, problem.to_owned());
     }
     match shard.request_checkpoint().await {
-        Ok(()) => tracing::debug!(shard = shard.id, "a checkpoint is logged"),
+        Ok(()) => tracing::debug!(shard = shard.id, "checkpoint logged"),
         Err(error) => record_problem(shard, error.to_string()),
     }
 }
@@ -216,7 +216,7 @@ async fn request_checkpoint(shard: &ShardReplica) {
 /// Tells the operator why the state can't be taken from other replicas, unless that was said.
 fn record_problem(shard: &ShardReplica, problem: String) {
     if shard.set_rebuild_problem(Some(problem.clone())) {
-        tracing::error!(shard = shard.id, problem, "the state can't be taken from other replicas");
+        tracing::error!(shard = shard.id, problem, "shard rebuild from other replicas failed");
     }
 }
 
@@ -224,10 +224,10 @@ fn record_problem(shard: &ShardReplica, problem: String) {
 async fn bring_back(shard: &ShardReplica, outage: Outage) {
     log_failure(shard, &outage.failed_entry);
     match rebuild_or_fail(shard, &outage).await {
-        Ok(true) => tracing::info!(shard = shard.id, "the state is built again; the shard serves"),
+        Ok(true) => tracing::info!(shard = shard.id, "shard rebuilt from its own history; serving"),
         Ok(false) => {}
         Err((again, kept)) => {
-            tracing::error!(shard = shard.id, failed = ?again, "the shard has failed for good on this replica");
+            tracing::error!(shard = shard.id, failed = ?again, "shard failed permanently on this replica");
             shard.machine.mark_failed(&outage, again, kept);
         }
     }
@@ -242,12 +242,12 @@ async fn rebuild_or_fail(shard: &ShardReplica, outage: &Outage) -> Result<bool, 
             Err(RebuildError::Failed(again, kept)) if again.is_same_step(&failed) => return Err((*again, Some(kept))),
             Err(RebuildError::Failed(again, _)) => failed = *again,
             Err(RebuildError::Unreadable(reason)) if reads < MAX_READS => {
-                tracing::warn!(shard = shard.id, reason, "the state can't be built again yet");
+                tracing::warn!(shard = shard.id, reason, "shard rebuild failed; retrying");
                 reads += 1;
                 sleep(RETRY_DELAY).await;
             }
             Err(RebuildError::Unreadable(reason) | RebuildError::Unusable(reason)) => {
-                tracing::error!(shard = shard.id, reason, "the state can't be built again");
+                tracing::error!(shard = shard.id, reason, "shard rebuild failed");
                 return Err((failed, None));
             }
         }
@@ -260,7 +260,7 @@ fn log_failure(shard: &ShardReplica, failed: &FailedEntry) {
     let (group, replica, backtrace) = (shard.group.id(), shard.group.replica(), failure.backtrace.as_str());
     tracing::error!(
         shard = shard.id, group, replica, term, index, reason = %failure, backtrace,
-        "the shard failed; its state is built again"
+        "shard failed; rebuilding"
     );
 }
 

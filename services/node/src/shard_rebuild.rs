@@ -12,12 +12,12 @@ use crate::replica::ShardReplica;
 
 /// Why a state could not be built again.
 pub(crate) enum RebuildError {
-    /// It failed again, at an entry of the history or at one that came since. What the shard was made of before those.
+    /// It failed again, at an entry of the history or at a later entry. Has the history from before that entry.
     Failed(Box<FailedEntry>, FailedHistory),
     /// The history could not be read, or changed meanwhile.
     Unreadable(String),
-    /// The state would not be the right one: some of what came since is not here any more, or the saved state has what
-    /// an operator has left out.
+    /// The state would not be the right one: some later sections are no longer here, or the saved state includes a
+    /// command or namespace that an operator has left out.
     Unusable(String),
 }
 
@@ -26,9 +26,9 @@ struct Replay {
     machine: ShardMachine,
     /// The index of the last entry that the state has, or that has nothing for it.
     index: u64,
-    /// The history, without what came since.
+    /// The history, without later sections.
     history: FailedHistory,
-    /// What is to be left out, and is in the saved part.
+    /// The exceptions that the saved part does not obey.
     left: ShardExceptions,
     failed: Option<FailedEntry>,
 }
@@ -167,7 +167,7 @@ pub(crate) async fn rebuild_from_others(shard: &ShardReplica, checkpoint: &Check
 /// Decodes a state that another replica has sent.
 ///
 /// # Errors
-/// When it can't be read, or is not the one that was digested.
+/// When the state can't be read, or does not match its digest.
 fn read_fetched(machine: &ShardMachine, part: &CheckpointPart) -> Result<ShardState, String> {
     let mut failed = None;
     let readable = |chunk: Result<Bytes, StorageError>| chunk.map_err(|error| failed = Some(error)).ok();

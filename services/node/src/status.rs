@@ -77,8 +77,8 @@ pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     Some(format!("{count} of {all} replicas are being rebuilt from their peers, {first} first"))
 }
 
-/// Returns a problem with tasks that belong to no replica, if any. The node serves without them: what they did shows
-/// in its replicas if it is missed, such as the connections to a majority of its peers.
+/// Returns a problem with tasks that belong to no replica, if any. The node serves without these tasks: if their work
+/// is missing, its replicas show it, for example when connections to a majority of their peers are lost.
 pub(crate) fn failing_task(shared: &NodeInner) -> Option<String> {
     let of_node = shared.tasks.unhealthy_reason().or_else(|| shared.group_manager.failing_task());
     of_node.or_else(|| shared.outbox_sender.router().failing_task()).or_else(failing_background_task)
@@ -133,15 +133,15 @@ pub(crate) async fn report_ready(shared: Weak<NodeInner>) {
         let Some(shared) = shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
         if not_ready(&shared).is_none() {
             shared.is_serving.store(true, Ordering::Relaxed);
-            if let Some(notes) = &shared.run_notes {
+            if let Some(notes) = &shared.run_markers {
                 notes.finish_steps();
             }
             let replicas = shared.replicas();
             let leading = replicas.iter().filter(|replica| replica.group.subscribe_leadership().borrow().is_some());
             let (leads, rules) = (leading.clone().count(), leading.map(|replica| replica.group.rules()).min());
-            tracing::info!(replicas = replicas.len(), leads, rules, "the node is ready");
+            tracing::info!(replicas = replicas.len(), leads, rules, "node ready");
             if replicas.len() > MAX_ADVISED_GROUPS {
-                tracing::warn!(groups = replicas.len(), "more than {MAX_ADVISED_GROUPS} groups on a node cost CPU");
+                tracing::warn!(groups = replicas.len(), "more groups than the advised {MAX_ADVISED_GROUPS}");
             }
             return;
         }

@@ -35,8 +35,7 @@ pub(crate) fn load_latest(data_dir: &Path, given: ClusterConfig) -> Result<Clust
             given = given.version,
             kept = kept.version,
             path = %path.display(),
-            "the cluster config given is an earlier one than the node had; it goes on with the later one. Give every \
-             process the later one"
+            "given cluster config is an earlier one than the node had; keeping the later one (give it to every process)"
         );
         return Ok(kept);
     }

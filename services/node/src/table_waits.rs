@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 const MAX_OF_TABLE: usize = 1_024;
 /// Calls of one account that wait for its tables in a shard, however many those are.
 const MAX_OF_ACCOUNT: usize = 2_048;
-/// Calls that wait for all tables of a shard: half of those that may be in progress.
+/// Calls that wait for all tables of a shard: half of the maximum number of calls in progress.
 const MAX_OF_SHARD: usize = 8_192;
 
 /// The calls that wait, by the account and the incarnation of their namespace.

@@ -73,8 +73,8 @@ impl Attempts {
         all.sort_unstable();
         all.dedup();
         let highest = all.pop().unwrap_or(PERMANENT);
-        let has_room = all.len() < MAX_TRACKED && all.first() != Some(&PERMANENT);
-        let lower = if has_room { all } else { vec![PERMANENT] };
+        let can_track_all = all.len() < MAX_TRACKED && all.first() != Some(&PERMANENT);
+        let lower = if can_track_all { all } else { vec![PERMANENT] };
         *self = Self { highest, lower: lower.into() };
     }
 

@@ -32,13 +32,13 @@ impl Budget {
     /// Returns whether there is room for one more end, and takes that. What costs nothing else counts, too. The first
     /// call in a slice returns true, so call it only if there is something to end or to enter.
     pub fn takes_end(&mut self) -> bool {
-        let has_room = self.has_room();
+        let has_budget = self.has_budget();
         self.ends = self.ends.saturating_sub(1);
-        has_room
+        has_budget
     }
 
     /// Returns whether there is room for one more end.
-    pub fn has_room(&self) -> bool {
+    pub fn has_budget(&self) -> bool {
         self.ends > 0 && self.grants > 0 && self.visits > 0
     }
 }

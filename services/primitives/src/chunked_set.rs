@@ -201,16 +201,16 @@ impl<K: Ord + Default + Clone, T: Copy> ChunkedSet<K, T> {
     fn join(&mut self, lower: &K) {
         let Chunks::Many(chunks) = &mut self.0 else { return };
         let len = chunks.get(lower).map_or(0, Vec::len);
-        let has_room = |(_, other): &(&K, &mut Vec<T>)| other.len() + len <= MAX_CHUNK / 2;
+        let fits = |(_, other): &(&K, &mut Vec<T>)| other.len() + len <= MAX_CHUNK / 2;
         if len == 0 {
             chunks.remove(lower);
-        } else if chunks.range_mut(..lower).next_back().as_ref().is_some_and(has_room) {
+        } else if chunks.range_mut(..lower).next_back().as_ref().is_some_and(fits) {
             let mut items = chunks.remove(lower).unwrap_or_default();
             if let Some((_, before)) = chunks.range_mut(..lower).next_back() {
                 before.append(&mut items);
             }
         } else {
-            let next = chunks.range_mut::<K, _>(after(lower)).next().filter(has_room).map(|(key, _)| key.clone());
+            let next = chunks.range_mut::<K, _>(after(lower)).next().filter(fits).map(|(key, _)| key.clone());
             let mut items = next.and_then(|key| chunks.remove(&key)).unwrap_or_default();
             if let Some(chunk) = chunks.get_mut(lower) {
                 chunk.append(&mut items);

@@ -67,7 +67,7 @@ pub fn collect<R, T: Serialize>(
 
 /// As [`collect`], of rows that are not all shown: the others are skipped. Returns the last row that was
 /// visited if more may follow. A page ends after so many visits that it costs at most a slice, even if it is empty.
-pub fn collect_shown<R: Clone, T: Serialize>(
+pub fn collect_visible<R: Clone, T: Serialize>(
     rows: impl Iterator<Item = R>,
     limit: u32,
     is_shown: impl Fn(&R) -> bool,
@@ -96,8 +96,8 @@ pub fn collect_shown<R: Clone, T: Serialize>(
 
 /// Takes what the first `limit` rows that are shown are made of, so that they can be viewed when the state is no longer
 /// needed. `take` returns nothing for a row that is not shown, and how many visits a row takes. Ends and returns as
-/// [`collect_shown`].
-pub fn gather_shown<R: Copy, T>(
+/// [`collect_visible`].
+pub fn gather_visible<R: Copy, T>(
     rows: impl Iterator<Item = R>,
     limit: u32,
     mut take: impl FnMut(R) -> (Option<T>, usize),
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_page_ends_after_so_many_rows_whether_they_are_shown_or_not() {
-        let page = |from: usize| collect_shown(from..10_000, 2, |row| *row == 1 || *row >= 9_000, |row| row as u64);
+        let page = |from: usize| collect_visible(from..10_000, 2, |row| *row == 1 || *row >= 9_000, |row| row as u64);
         assert_eq!(page(0), (vec![1], Some(4_095)));
         assert_eq!(page(4_096), (vec![], Some(8_191)));
         assert_eq!(page(8_192), (vec![9_000, 9_001], Some(9_001)));
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn rows_that_take_much_end_a_page_sooner() {
-        let gather = |from: u64| gather_shown(from..10_000, 1_000, |row| ((row % 2 == 0).then_some(row), 16));
+        let gather = |from: u64| gather_visible(from..10_000, 1_000, |row| ((row % 2 == 0).then_some(row), 16));
         let (rows, last) = gather(0);
         assert_eq!((rows.len(), last), (128, Some(255)));
         assert_eq!(gather(9_999), (vec![], None));
-        assert_eq!(gather_shown(0..10, 2, |row| (Some(row), 1)), (vec![0, 1], Some(1)));
+        assert_eq!(gather_visible(0..10, 2, |row| (Some(row), 1)), (vec![0, 1], Some(1)));
     }
 }

@@ -36,7 +36,7 @@ const DIGEST_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A question of a replica about a shard that has failed there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum RebuildQuestion {
+pub(crate) enum RebuildQuery {
     /// To the leader: log a checkpoint of the shard of this number. The answer is empty, or none if it can't.
     Checkpoint { shard: u32 },
     /// The answer is the digest of its state at the checkpoint of this index, or none.
@@ -98,7 +98,7 @@ impl Group {
             self.log_requested_checkpoint(shard).await
         } else {
             let Some(leader) = self.not_leader().leader else { return Err(CheckpointError::NotLogged) };
-            self.question_peer(leader, RebuildQuestion::Checkpoint { shard }).await.is_some()
+            self.query_rebuild(leader, RebuildQuery::Checkpoint { shard }).await.is_some()
         };
         if is_logged { Ok(()) } else { Err(CheckpointError::NotLogged) }
     }
@@ -181,7 +181,7 @@ impl Group {
         let deadline = Instant::now() + DIGEST_TIMEOUT;
         let mut digests: BTreeMap<u64, Bytes> = BTreeMap::new();
         loop {
-            self.ask_digests(shard, index, &others, &mut digests).await;
+            self.query_digests(shard, index, &others, &mut digests).await;
             let is_enough = |replicas: &BTreeSet<u64>| from.is_some() || is_majority(replicas, &voters);
             if let Some(source) = largest_agreement(&digests, is_enough) {
                 return Ok(source);
@@ -194,12 +194,12 @@ impl Group {
     }
 
     /// Asks those for their digests at the checkpoint of this index that have not answered yet.
-    async fn ask_digests(&self, shard: u32, index: u64, others: &BTreeSet<u64>, digests: &mut BTreeMap<u64, Bytes>) {
+    async fn query_digests(&self, shard: u32, index: u64, others: &BTreeSet<u64>, digests: &mut BTreeMap<u64, Bytes>) {
         let missing: Vec<u64> = others.iter().copied().filter(|other| !digests.contains_key(other)).collect();
-        let question = RebuildQuestion::Digest { shard, index };
+        let question = RebuildQuery::Digest { shard, index };
         let ask = |other| async move {
             // One that does not answer delays the others' answers no longer than this.
-            let answer = timeout(ANSWER_TIMEOUT, self.question_peer(other, question)).await;
+            let answer = timeout(ANSWER_TIMEOUT, self.query_rebuild(other, question)).await;
             Some((other, answer.ok()??))
         };
         let answers = join_all(missing.into_iter().map(ask)).await;
@@ -215,7 +215,7 @@ impl Group {
         loop {
             let own = self.machine().and_then(|machine| machine.checkpoint_digest(shard, index));
             digests.extend(own.map(|digest| (self.replica(), digest)));
-            self.ask_digests(shard, index, &others, &mut digests).await;
+            self.query_digests(shard, index, &others, &mut digests).await;
             if digests.len() > others.len() || Instant::now() >= deadline {
                 return digests;
             }
@@ -224,10 +224,10 @@ impl Group {
     }
 
     /// Answers the question of a replica where a shard has failed.
-    pub(crate) async fn answer_rebuild(&self, question: RebuildQuestion) -> Option<Bytes> {
+    pub(crate) async fn answer_rebuild(&self, question: RebuildQuery) -> Option<Bytes> {
         match question {
-            RebuildQuestion::Checkpoint { shard } => self.log_requested_checkpoint(shard).await.then(Bytes::new),
-            RebuildQuestion::Digest { shard, index } => self.machine()?.checkpoint_digest(shard, index),
+            RebuildQuery::Checkpoint { shard } => self.log_requested_checkpoint(shard).await.then(Bytes::new),
+            RebuildQuery::Digest { shard, index } => self.machine()?.checkpoint_digest(shard, index),
         }
     }
 
@@ -258,7 +258,7 @@ impl Group {
     }
 
     /// Questions a peer. A release that does not know the question has no answer.
-    async fn question_peer(&self, other: u64, question: RebuildQuestion) -> Option<Bytes> {
+    async fn query_rebuild(&self, other: u64, question: RebuildQuery) -> Option<Bytes> {
         // The leader takes as long as the entry.
         let bytes = self.query_peer(other, Kind::Rebuild, &question, 2 * ANSWER_TIMEOUT).await?;
         decode::<Option<Bytes>>(&bytes).ok()?

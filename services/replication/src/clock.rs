@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The shard clock of one leadership: the applied clock at its start, plus the monotonic time since. It needs no wall
+/// The shard clock of one leadership: the clock that it starts with, plus the monotonic time since. It needs no wall
 /// clock and stops while a shard has no leader, so a failover extends leases and never shortens them.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardClock {
@@ -13,9 +13,9 @@ pub struct ShardClock {
 }
 
 impl ShardClock {
-    /// Starts from the clock of the last applied entry.
-    pub fn start(applied_clock_ms: u64) -> Self {
-        Self { base_ms: applied_clock_ms, since: Instant::now() }
+    /// Starts from the later of the applied clock and the observed one, in milliseconds.
+    pub fn start(clock_ms: u64) -> Self {
+        Self { base_ms: clock_ms, since: Instant::now() }
     }
 
     /// Returns the running clock, in milliseconds.

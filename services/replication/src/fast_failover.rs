@@ -52,7 +52,7 @@ impl Group {
         if !self.has_observed(&death) || !self.is_confirmed_by_quorum(&death).await || !self.has_observed(&death) {
             return;
         }
-        tracing::info!(group = self.id(), replica = self.replica(), gone, "the leader's process is gone; standing");
+        tracing::info!(group = self.id(), replica = self.replica(), gone, "leader process dead; standing for election");
         metrics::counter!("holdfast_fast_failovers_total").increment(1);
         // openraft compares the vote when it starts the election: it does nothing if this replica has voted otherwise.
         let request = TransferLeaderRequest::new(vote, self.replica(), None);
@@ -75,7 +75,7 @@ impl Group {
             if !self.may_vote() || self.candidate_term().await != Some(term) {
                 return;
             }
-            tracing::info!(group = self.id(), replica = self.replica(), term, "not elected yet; standing again");
+            tracing::info!(group = self.id(), replica = self.replica(), term, "not elected; standing again");
             self.trigger_election().await;
         }
     }

@@ -7,7 +7,7 @@ use openraft::raft::{
 use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
 
-use crate::checkpoints::RebuildQuestion;
+use crate::checkpoints::RebuildQuery;
 use crate::encoded::{encode_append, encode_entry};
 use crate::entry::{EntryData, GroupCommand, Section};
 use crate::exceptions::Exception;
@@ -42,7 +42,7 @@ pub fn read_stored(bytes: &[u8]) -> bool {
 pub fn read_message(bytes: &[u8]) -> bool {
     let asked = decode_append(bytes).is_ok_and(|append| append.entries.iter().all(is_whole))
         | decodes::<VoteRequest<TypeConfig>>(bytes)
-        | decodes::<RebuildQuestion>(bytes)
+        | decodes::<RebuildQuery>(bytes)
         | decodes::<TransferLeaderRequest<TypeConfig>>(bytes);
     let answered = decodes::<AppendEntriesResponse<TypeConfig>>(bytes)
         | decodes::<VoteResponse<TypeConfig>>(bytes)

@@ -156,7 +156,7 @@ impl GroupManager {
                     group = group.id(),
                     replica = group.replica(),
                     peer = replica,
-                    "this replica has no data, but its group was formed before: it waits until the others take it in"
+                    "replica without data waiting to be added to its existing group"
                 );
                 return Ok(());
             }
@@ -216,7 +216,7 @@ impl GroupManager {
         let groups = std::mem::take(&mut *self.inner.groups.write());
         let ending = futures::future::join_all(groups.values().map(Group::shutdown));
         if timeout(SHUTDOWN_TIMEOUT, ending).await.is_err() {
-            tracing::warn!("replicas are cut off in what they were doing: they did not end in time");
+            tracing::warn!("replica shutdown timed out");
         }
         self.inner.closing.cancel();
         self.inner.callers.close::<Raft>();
@@ -351,7 +351,10 @@ async fn run_fast_failover(
     while let Some(run) = refusals.next().await {
         // The final frames of a process that was just killed may still be unread.
         if timeout(FINAL_FRAMES_GRACE, callers.wait_disconnected::<Raft>(&node, run)).await.is_err() {
-            tracing::warn!(node, "its address refuses connections, but one that it made is there: it lives");
+            tracing::warn!(
+                node,
+                "peer refuses connections but its inbound connection is open; not treating it as dead"
+            );
             continue;
         }
         let Some(inner) = inner.upgrade() else { return };

@@ -220,10 +220,10 @@ impl PeerRegistry {
     /// directory, it may have lost its votes too. The rejection is permanent. Connections with that data directory are
     /// closed, and new ones rejected; the node is accepted with new replicas in another directory.
     pub(crate) async fn reject_rolled_back(&self, node: &str, replica: u64, index: u64) {
-        tracing::error!(node, replica, index, "the replica has lost an entry that it had acknowledged: it is refused");
+        tracing::error!(node, replica, index, "replica rejected: acknowledged entry lost");
         if let Err(error) = self.store.pin_peer(replica, ROLLED_BACK).await {
             // A store that can't be written stops this node.
-            tracing::error!(node, replica, %error, "that can't be remembered");
+            tracing::error!(node, replica, %error, "rejection of the replica not persisted");
         }
         let Some(store_id) = self.known.lock().get(&replica).map(|seen| seen.store_id.clone()) else { return };
         self.rejected_stores.send_modify(|refused| _ = refused.insert(store_id));
@@ -266,7 +266,7 @@ impl PeerRegistry {
             return false;
         }
         if let Err(error) = self.check_pin(replica, node, store_id).await {
-            tracing::warn!(node, replica, error, "a new replica is not taken for what it says");
+            tracing::warn!(node, replica, error, "new replica rejected: identity check failed");
             return false;
         }
         let seen = PeerReplica { store_id: store_id.to_owned(), pristine: false };

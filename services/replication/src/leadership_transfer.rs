@@ -136,7 +136,7 @@ impl Group {
     /// replica must take over.
     async fn transfer_leadership_to(&self, target: u64, term: u64, deadline: Instant) -> bool {
         let group = self.clone();
-        let over = spawn_temporary("hand over", async move { group.relinquish_to(target, term).await });
+        let over = spawn_temporary("leadership_transfer", async move { group.relinquish_to(target, term).await });
         timeout_at(deadline, over).await.is_ok() && self.leadership().is_none()
     }
 
@@ -184,7 +184,7 @@ impl Group {
         let Some(leads) = self.leadership() else { return };
         if self.transfer_target(leads.term, |_| true).is_some_and(|(_, has_disk_space)| has_disk_space) {
             let is_over = self.transfer_leadership(TRANSFER_TIMEOUT).await;
-            tracing::info!(group = self.id(), is_over, "the disk is nearly full; leadership is handed over");
+            tracing::info!(group = self.id(), is_over, "leadership transfer attempted: disk nearly full");
         }
     }
 

@@ -213,10 +213,7 @@ impl LogCompactor {
         let wanted = self.counts.lock().purgeable()?;
         let mut last = self.sent.purgeable(wanted, matched);
         if last < wanted && self.counts.lock().bytes_after(last) > MAX_KEPT_BYTES {
-            tracing::warn!(
-                entry = last,
-                "the log has grown too much since the snapshot that is being sent; the next is newer"
-            );
+            tracing::warn!(entry = last, "log purged during snapshot transfer: size limit reached");
             self.sent.clear();
             last = wanted;
         }

@@ -39,7 +39,7 @@ pub(crate) async fn reconcile_membership(group: Group, presence: impl ReplicaLiv
         if is_needed && group.leadership().is_some() {
             if !is_later(&change.additions, &change.removals) {
                 if !std::mem::replace(&mut has_warned, true) {
-                    tracing::warn!(group = group.id(), ?change, "the cluster config is an old one");
+                    tracing::warn!(group = group.id(), ?change, "outdated cluster config ignored");
                 }
             } else if are_connected(&change.additions, &group, &presence).await {
                 tokio::select! {
@@ -112,32 +112,32 @@ fn is_later(joining: &BTreeSet<u64>, leaving: &BTreeSet<u64>) -> bool {
 async fn apply_change(group: &Group, configured: &BTreeSet<u64>, change: &MembershipChange) {
     let id = group.id();
     let MembershipChange { additions, removals, stale_learners, .. } = change;
-    tracing::info!(group = id, ?additions, ?removals, ?stale_learners, "changing the members of the group");
+    tracing::info!(group = id, ?additions, ?removals, ?stale_learners, "membership change started");
     for replica in additions {
         match timeout(STEP_TIMEOUT, group.raft().add_learner(*replica, (), true)).await {
-            Ok(Ok(_)) => tracing::info!(group = id, replica, "the new replica has caught up"),
-            Ok(Err(error)) => return tracing::warn!(group = id, replica, %error, "the new replica is not taken in yet"),
-            Err(_) => return tracing::warn!(group = id, replica, "the new replica has not caught up yet"),
+            Ok(Ok(_)) => tracing::info!(group = id, replica, "learner caught up"),
+            Ok(Err(error)) => return tracing::warn!(group = id, replica, %error, "adding learner failed"),
+            Err(_) => return tracing::warn!(group = id, replica, "learner catch-up timed out"),
         }
     }
     if removals.contains(&group.replica()) {
         // A remaining replica removes it as leader: a leader that removes itself leaves the group without one for a
         // while.
         let is_over = group.transfer_leadership_among(|replica| configured.contains(&replica), TRANSFER_TIMEOUT).await;
-        return tracing::info!(group = id, is_over, "this replica leaves the group, and handed its leadership over");
+        return tracing::info!(group = id, is_over, "leadership transfer attempted: replica leaving group");
     }
     if !stale_learners.is_empty() {
         let removal = openraft::ChangeMembers::RemoveNodes(stale_learners.clone());
         match timeout(STEP_TIMEOUT, group.raft().change_membership(removal, false)).await {
-            Ok(Ok(_)) => tracing::info!(group = id, ?stale_learners, "learners that are not to join are gone"),
-            Ok(Err(error)) => return tracing::warn!(group = id, %error, "a learner can't be removed yet"),
-            Err(_) => return tracing::warn!(group = id, "a learner can't be removed yet"),
+            Ok(Ok(_)) => tracing::info!(group = id, ?stale_learners, "stale learners removed"),
+            Ok(Err(error)) => return tracing::warn!(group = id, %error, "learner removal failed"),
+            Err(_) => return tracing::warn!(group = id, "learner removal timed out"),
         }
     }
     match timeout(STEP_TIMEOUT, group.raft().change_membership(configured.clone(), false)).await {
-        Ok(Ok(_)) => tracing::info!(group = id, ?additions, ?removals, "the members of the group are as configured"),
-        Ok(Err(error)) => tracing::warn!(group = id, %error, "the members of the group are not as configured yet"),
-        Err(_) => tracing::warn!(group = id, "the members of the group are not as configured yet"),
+        Ok(Ok(_)) => tracing::info!(group = id, ?additions, ?removals, "membership change completed"),
+        Ok(Err(error)) => tracing::warn!(group = id, %error, "membership change failed"),
+        Err(_) => tracing::warn!(group = id, "membership change timed out"),
     }
 }
 

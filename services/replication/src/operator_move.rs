@@ -32,7 +32,7 @@ impl Group {
         let others = self.locations();
         let tell = async |to: u64| {
             if self.query_peer(to, Kind::LeaderMoved, &moved, ANNOUNCEMENT_TIMEOUT).await.is_none() {
-                tracing::debug!(group = self.id(), to, "a replica may not know that the leadership was moved");
+                tracing::debug!(group = self.id(), to, "no reply to leadership move announcement");
             }
         };
         join_all(others.keys().filter(|other| **other != self.replica()).map(|other| tell(*other))).await;

@@ -128,11 +128,11 @@ fn member_rules(group: &Group, peers: &impl Peers, members: &BTreeSet<u64>, begi
 
 async fn propose(group: &Group, term: u64, active: Option<u16>, next: u16, is_alone: bool) {
     let id = group.id();
-    tracing::debug!(group = id, ?active, next, is_alone, "raising the rules of the group");
+    tracing::debug!(group = id, ?active, next, is_alone, "raising rules");
     match timeout(ENTRY_TIMEOUT, group.propose_structural(term, GroupCommand::RaiseRules(next))).await {
-        Ok(Ok(())) => tracing::debug!(group = id, rules = next, "the rules of the group are raised"),
-        Ok(Err(error)) => tracing::warn!(group = id, %error, "the rules are not raised yet"),
-        Err(_) => tracing::warn!(group = id, "the rules are not raised yet: it took too long"),
+        Ok(Ok(())) => tracing::debug!(group = id, rules = next, "rules raised"),
+        Ok(Err(error)) => tracing::warn!(group = id, %error, "raising rules failed"),
+        Err(_) => tracing::warn!(group = id, "raising rules timed out"),
     }
 }
 

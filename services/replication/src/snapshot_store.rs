@@ -175,7 +175,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             let before = if is_corrupt(&error) { self.snapshots.load()? } else { None };
             let before = before.filter(|before| before.meta.last_log_id < self.meta.last_log_id);
             let Some(before) = before else { return Err(error) };
-            tracing::error!(%error, "no snapshot is made: a part of the one before is damaged");
+            tracing::error!(%error, "snapshot not made: part of the previous one damaged");
             return Ok(before);
         }
         let index = self.meta.last_log_id.map_or(0, |id| id.index);

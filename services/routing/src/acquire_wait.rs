@@ -40,7 +40,7 @@ struct CompensatingCancel {
 impl Drop for UndeliveredGrant {
     fn drop(&mut self) {
         if let Some(give_back) = self.rollback.take() {
-            spawn_temporary("give back", give_back.run());
+            spawn_temporary("compensating_cancel", give_back.run());
         }
     }
 }
@@ -52,7 +52,7 @@ impl CompensatingCancel {
         let deadline = Instant::now() + CANCEL_TIMEOUT;
         let sent = self.router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline).await;
         if let Err(error) = sent {
-            tracing::debug!(%error, "what nobody waits for any more could not be given back");
+            tracing::debug!(%error, "compensating cancel failed");
         }
     }
 }

@@ -31,7 +31,7 @@ const BACKOFF_FACTOR: f32 = 1.4;
 
 /// How much longer than other pauses the one is after which a call that may wait looks for room again: all waits of a
 /// leader that failed come at once.
-const ROOM_BACKOFF_FACTOR: u32 = 10;
+const CAPACITY_BACKOFF_FACTOR: u32 = 10;
 
 /// The shard that a call is for, and the route to its group.
 pub(super) struct Destination {
@@ -155,7 +155,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     /// Cancels the token when a leader defers the reply.
-    pub(super) fn telling_when_deferred(mut self, deferred: CancellationToken) -> Self {
+    pub(super) fn with_deferred_signal(mut self, deferred: CancellationToken) -> Self {
         self.deferred = Some(deferred);
         self
     }
@@ -193,7 +193,7 @@ impl<'a> RoutedCall<'a> {
                 NextStep::Fail => return Err(self.failure()),
                 NextStep::RetryNow => {}
                 NextStep::RetryLater => self.back_off(1).await,
-                NextStep::RetryWithRoom => self.back_off(ROOM_BACKOFF_FACTOR).await,
+                NextStep::RetryWithRoom => self.back_off(CAPACITY_BACKOFF_FACTOR).await,
             }
         }
     }

@@ -37,7 +37,7 @@ pub(super) enum CallBody {
     /// An encoded acquire, and how long its reply may be deferred.
     Acquire(Bytes, Duration),
     /// An encoded query, and until when its reply may be deferred.
-    HeldQuery(Bytes, Instant),
+    DeferredQuery(Bytes, Instant),
     /// An encoded subscription.
     Subscribe(Bytes),
 }
@@ -54,7 +54,7 @@ impl CallBody {
             Self::Command(bytes)
             | Self::Query(bytes)
             | Self::Acquire(bytes, _)
-            | Self::HeldQuery(bytes, _)
+            | Self::DeferredQuery(bytes, _)
             | Self::Subscribe(bytes) => bytes.len(),
         }
     }
@@ -63,14 +63,14 @@ impl CallBody {
     pub(super) fn to_immediate(&self) -> Self {
         match self {
             Self::Acquire(bytes, _) => Self::Command(bytes.clone()),
-            Self::HeldQuery(bytes, _) => Self::Query(bytes.clone()),
+            Self::DeferredQuery(bytes, _) => Self::Query(bytes.clone()),
             other => other.clone(),
         }
     }
 
     /// Returns whether one reply comes, and before it perhaps the notice that it is deferred.
     pub(super) fn is_deferrable(&self) -> bool {
-        matches!(self, Self::Acquire(..) | Self::HeldQuery(..))
+        matches!(self, Self::Acquire(..) | Self::DeferredQuery(..))
     }
 
     /// Returns the call to that address. Its deadline is set when it is sent.
@@ -79,7 +79,7 @@ impl CallBody {
             Self::Command(bytes) => (call::Body::Command(bytes), Duration::ZERO),
             Self::Query(bytes) => (call::Body::Query(bytes), Duration::ZERO),
             Self::Acquire(bytes, hold) => (call::Body::Command(bytes), hold),
-            Self::HeldQuery(bytes, until) => (call::Body::Query(bytes), until.duration_since(Instant::now())),
+            Self::DeferredQuery(bytes, until) => (call::Body::Query(bytes), until.duration_since(Instant::now())),
             Self::Subscribe(bytes) => (call::Body::Subscribe(bytes), Duration::ZERO),
         };
         let (application, key) =
@@ -89,7 +89,7 @@ impl CallBody {
             replica: to.leader.replica,
             term: to.leader.term,
             deadline_ms: 0,
-            hold_ms: u32::try_from(hold.as_millis()).unwrap_or(u32::MAX),
+            max_wait_ms: u32::try_from(hold.as_millis()).unwrap_or(u32::MAX),
             body: Some(body),
             request_id: request_context::request_id().as_deref().unwrap_or_default().to_owned(),
             trace_parent: holdfast_telemetry::trace_parent().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! The calls to one node: how they are made, and what came of them.
+//! Sends calls to one node and returns their outcomes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
@@ -68,7 +68,7 @@ impl From<Answer> for CallReply {
     fn from(answer: Answer) -> Self {
         match answer.outcome {
             Some(answer::Outcome::Reply(bytes)) => Self::Reply(bytes, answer.attempt),
-            Some(answer::Outcome::Held(_)) => Self::Deferred,
+            Some(answer::Outcome::Deferred(_)) => Self::Deferred,
             Some(answer::Outcome::Update(update)) => Self::Update(update),
             Some(answer::Outcome::Lagged(_)) => Self::Lagged,
             Some(answer::Outcome::NotLeader(hint)) => {

@@ -65,7 +65,7 @@ fn check_and_offer(inner: &Inner, text: &str) -> bool {
             // It may have been applied from another node meanwhile.
             let later = ClusterConfig::from_json(text).is_ok_and(|next| next.version > inner.known_version());
             if later {
-                tracing::error!(%error, "a node has a cluster config that can't follow the one in use here");
+                tracing::error!(%error, "incompatible cluster config from node");
             }
             !later
         }

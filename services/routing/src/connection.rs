@@ -178,7 +178,7 @@ impl ChannelState {
     /// Takes the next frame: calls of all accounts, in equal shares of its bytes.
     fn take_frame(&self) -> CallFrame {
         let mut queue = self.queue.lock();
-        let (given_up, credits) = (std::mem::take(&mut queue.cancelled), std::mem::take(&mut queue.credits));
+        let (cancelled, credits) = (std::mem::take(&mut queue.cancelled), std::mem::take(&mut queue.credits));
         let (mut count, mut bytes) = (0, 0);
         let served = queue.calls.serve(|_, next| {
             if next.send_state.is_cancelled() {
@@ -194,7 +194,7 @@ impl ChannelState {
         });
         // Under the lock: a call is either in the queue or in flight when the connection ends.
         let calls = served.into_iter().filter_map(|queued| self.move_to_in_flight(queued)).collect();
-        CallFrame { calls, given_up, credits }
+        CallFrame { calls, cancelled, credits }
     }
 
     /// Moves a queued call to in flight; returns `None` if its caller cancelled or its deadline passed.

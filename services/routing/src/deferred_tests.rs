@@ -81,7 +81,7 @@ async fn an_answer_that_is_held_back_is_waited_for_however_long_the_leader_takes
     let cluster = FakeCluster::start(options).await;
     let (calls, mut called) = mpsc::unbounded_channel();
     elect(&cluster, move |call| {
-        let _ = calls.send(call.hold_ms);
+        let _ = calls.send(call.max_wait_ms);
         Action::Sequence(vec![deferred()], 0)
     });
     let router = cluster.router.clone();
@@ -161,14 +161,14 @@ async fn a_question_whose_connection_ends_is_answered_at_once_by_whoever_leads()
     let (calls, mut called) = mpsc::unbounded_channel();
     let done = || Reply { outcome: Ok(CoreAnswer::Done), clock_ms: 7, awaits: None };
     elect(&cluster, move |call| {
-        let _ = calls.send(call.hold_ms);
-        if call.hold_ms > 0 { Action::DeferAndHangUp } else { Action::Answer(reply(&done())) }
+        let _ = calls.send(call.max_wait_ms);
+        if call.max_wait_ms > 0 { Action::DeferAndHangUp } else { Action::Answer(reply(&done())) }
     });
     let (query, is_deferred) = (Query::Usage { namespace: namespace() }, CancellationToken::new());
     // Who leads is known from here on: a replica that is asked for that answers a question at once.
     cluster.router.query(Application::Locks, 0, &query, soon()).await.unwrap();
     while called.try_recv().is_ok() {}
-    let asked = cluster.router.held_query(Application::Locks, 0, &query, soon(), soon(), is_deferred.clone());
+    let asked = cluster.router.deferred_query(Application::Locks, 0, &query, soon(), soon(), is_deferred.clone());
     assert_eq!(asked.await, Ok(done()), "it is not final, and the caller asks again");
     assert!(is_deferred.is_cancelled());
     // Also again, if the connection ended before it was known that the question is held.

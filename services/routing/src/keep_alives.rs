@@ -74,7 +74,7 @@ impl Router {
         let route = self.destination(Application::Locks, key, None).route;
         let (sink, reply) = oneshot::channel();
         if route.keep_alives.push(QueuedKeepAlive { session, deadline, sink }) {
-            spawn_temporary("keep-alives", send_all(self.clone(), route));
+            spawn_temporary("keep_alives", send_all(self.clone(), route));
         }
         let shard = || self.map().shard_for(Application::Locks, key).id.clone();
         match reply.await {

@@ -132,7 +132,7 @@ impl GroupRoute {
             return;
         }
         if known.leader != Some(hint) {
-            tracing::debug!(group = %self.id, replica = hint.replica, term = hint.term, "another leader");
+            tracing::debug!(group = %self.id, replica = hint.replica, term = hint.term, "new leader learned");
             metrics::counter!("holdfast_routing_leader_changes_total").increment(1);
         }
         known.leader = Some(hint);

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use holdfast_proto::internal::call::Body;
-use holdfast_proto::internal::{Held, StatusAnswer, Update};
+use holdfast_proto::internal::{Deferred, StatusAnswer, Update};
 
 use super::*;
 
@@ -62,8 +62,8 @@ fn node(handler: Scripted) -> LocalNode {
     LocalNode { node_id: "nd_1".to_owned(), handler: Arc::new(handler) }
 }
 
-fn call(body: Body, hold_ms: u32) -> Call {
-    Call { id: 7, hold_ms, body: Some(body), ..Call::default() }
+fn call(body: Body, max_wait_ms: u32) -> Call {
+    Call { id: 7, max_wait_ms, body: Some(body), ..Call::default() }
 }
 
 fn waiting() -> Call {
@@ -91,7 +91,7 @@ async fn a_handler_that_panics_leaves_the_outcome_unknown() {
 #[tokio::test]
 async fn replies_come_in_order_and_a_cancelled_call_has_a_last_one() {
     let mut calling = LocalCall::new(&node(Scripted::default()), waiting());
-    assert_eq!(outcome(&mut calling).await, Some(Outcome::Held(Held {})));
+    assert_eq!(outcome(&mut calling).await, Some(Outcome::Deferred(Deferred {})));
     assert!(calling.next_reply().now_or_never().is_none(), "an update needs a credit");
     calling.request_page();
     assert_eq!(outcome(&mut calling).await, Some(Outcome::Update(update())));
@@ -106,7 +106,7 @@ async fn the_node_withdraws_what_a_dropped_call_has_begun() {
     let handler = Scripted::default();
     let was_withdrawn = Arc::clone(&handler.was_withdrawn);
     let mut calling = LocalCall::new(&node(handler), waiting());
-    assert_eq!(outcome(&mut calling).await, Some(Outcome::Held(Held {})));
+    assert_eq!(outcome(&mut calling).await, Some(Outcome::Deferred(Deferred {})));
     drop(calling);
     while !was_withdrawn.load(Ordering::Relaxed) {
         tokio::task::yield_now().await;
@@ -118,7 +118,7 @@ async fn nothing_goes_on_of_a_dropped_query() {
     let handler = Scripted::default();
     let was_withdrawn = Arc::clone(&handler.was_withdrawn);
     let mut calling = LocalCall::new(&node(handler), call(Body::Query(Bytes::new()), 1_000));
-    assert_eq!(outcome(&mut calling).await, Some(Outcome::Held(Held {})));
+    assert_eq!(outcome(&mut calling).await, Some(Outcome::Deferred(Deferred {})));
     drop(calling);
     assert_eq!(Arc::strong_count(&was_withdrawn), 1);
     assert!(!was_withdrawn.load(Ordering::Relaxed));

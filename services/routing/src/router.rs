@@ -13,7 +13,7 @@ use holdfast_types::{
     AccountId, Acquire, AcquirePermits, AwaitCondition, Command, CommandError, ConditionCommand, LocksCommand,
     PermitCommand, Query, Reply, Revision, Rules, Topic, codec,
 };
-use metrics::{describe_counter, describe_gauge};
+use metrics::{counter, describe_counter, describe_gauge};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -128,13 +128,13 @@ impl Router {
             }
         }
         inner.update_routes(&next, &links);
-        tracing::info!(version = next.config().version, "the cluster config in use");
+        tracing::info!(version = next.config().version, "cluster config applied");
         *map = Arc::new(next);
         let router = inner.options.router;
         let gone: Vec<_> = before.into_iter().map(|(id, link)| (map.node(&id).is_none(), id, link)).collect();
         drop((map, links));
         for (is_removed, node, link) in gone {
-            spawn_temporary("link end", async move {
+            spawn_temporary("connection_end", async move {
                 link.shutdown().await;
                 if is_removed {
                     // Neither connected nor disconnected: the node no longer exists.
@@ -198,7 +198,7 @@ impl Router {
     ///
     /// # Errors
     /// [`RouteError::Unavailable`] when there is no reply in time.
-    pub async fn held_query(
+    pub async fn deferred_query(
         &self,
         application: Application,
         key: u32,
@@ -207,10 +207,10 @@ impl Router {
         deadline: Instant,
         deferred: CancellationToken,
     ) -> Result<Reply, RouteError> {
-        let body = CallBody::HeldQuery(Bytes::from(codec::encode(query)), hold_until);
+        let body = CallBody::DeferredQuery(Bytes::from(codec::encode(query)), hold_until);
         let to = self.destination(application, key, query.account()).with_kind(CallKind::Deferrable);
         let call = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, deadline);
-        call.telling_when_deferred(deferred).reply().await
+        call.with_deferred_signal(deferred).reply().await
     }
 
     /// Subscribes to a topic of the shard that owns the key, from a revision or from now on. `T` is the type of the
@@ -324,7 +324,7 @@ impl Router {
         let body = CallBody::Acquire(wait.command.clone(), hold);
         let call = RoutedCall::new(self, to, body, RetryPolicy::LaterTerm, wait.deadline);
         let call = call.with_min_rules(wait.min_rules).with_cancellation(gone);
-        let mut call = call.telling_when_deferred(wait.deferred.clone());
+        let mut call = call.with_deferred_signal(wait.deferred.clone());
         match call.run().await? {
             CallOutcome::Reply(bytes, attempt) => Ok((call.decode_reply(&bytes)?, attempt)),
             CallOutcome::Subscribed(..) => Err(call.unexpected_reply()),
@@ -377,7 +377,7 @@ async fn apply_config_updates(mut later: watch::Receiver<Option<Arc<ClusterConfi
         let Some(inner) = inner.upgrade() else { return };
         match ShardMap::new(next.as_ref().clone()) {
             Ok(map) => Router { inner }.reconfigure(map),
-            Err(error) => tracing::error!(%error, "a later cluster config can't be used"),
+            Err(error) => tracing::error!(%error, "later cluster config invalid"),
         }
     }
 }
@@ -432,7 +432,7 @@ impl RoutedCall<'_> {
     fn decode_reply(&self, bytes: &[u8]) -> Result<Reply, RouteError> {
         codec::decode(bytes).map_err(|error| {
             let shard = self.shard_id();
-            tracing::error!(%shard, %error, "a reply cannot be read");
+            tracing::error!(%shard, %error, "reply decoding failed");
             RouteError::InvalidReply { shard, reason: error.to_string() }
         })
     }
@@ -446,9 +446,10 @@ impl RoutedCall<'_> {
 
 /// Registers the metric descriptions of gateways, and of nodes, which call each other's shards.
 fn describe_metrics() {
-    describe_counter!("holdfast_routing_leader_changes_total", "Leaders of groups that this process heard of anew.");
-    describe_counter!("holdfast_routing_not_leader_total", "Calls that a node sent on to another leader.");
-    describe_counter!("holdfast_routing_node_connections_total", "Connections to nodes, by what became of them.");
+    describe_counter!("holdfast_routing_leader_changes_total", "New leaders of groups learned by this process.");
+    describe_counter!("holdfast_routing_not_leader_total", "Calls that a node redirected to another leader.");
+    counter!("holdfast_routing_not_leader_total").increment(0);
+    describe_counter!("holdfast_routing_node_connections_total", "Connections to nodes, by event.");
     describe_gauge!("holdfast_routing_node_connected", "1 while the router of this process is connected to the node.");
-    describe_counter!("holdfast_routing_route_attempts_total", "Attempts at shards, by what came of them.");
+    describe_counter!("holdfast_routing_route_attempts_total", "Attempts of calls to shards, by outcome.");
 }

@@ -65,7 +65,7 @@ pub struct StartOutcome(Started);
 
 impl StartOutcome {
     /// The start had no turn, for this reason: it is tried again later.
-    pub fn without_turn(reason: &str) -> Self {
+    pub fn without_permit(reason: &str) -> Self {
         Self(Err(RouteError::Unavailable { shard: "of a subscription".to_owned(), reason: reason.to_owned() }))
     }
 }
@@ -160,7 +160,7 @@ impl<T: DeserializeOwned> Subscription<T> {
                         return Ok(Update { next_revision, items });
                     }
                     Err(error) => {
-                        tracing::error!(topic = ?self.topic, %error, "an update can't be read");
+                        tracing::error!(topic = ?self.topic, %error, "update decoding failed");
                         self.disconnect();
                     }
                 }
@@ -216,7 +216,7 @@ impl<T: DeserializeOwned> Subscription<T> {
             }
             Ok(Err(rejected)) => Err(self.reject(rejected)),
             Err(error) => {
-                tracing::debug!(topic = ?self.topic, %error, "no subscription");
+                tracing::debug!(topic = ?self.topic, %error, "subscription attempt failed");
                 self.back_off();
                 if self.since.elapsed() < self.max_wait {
                     return Ok(None);
@@ -234,7 +234,7 @@ impl<T: DeserializeOwned> Subscription<T> {
             }
             return Ok(Some(update));
         }
-        tracing::debug!(topic = ?self.topic, ?reply, "a subscription ended");
+        tracing::debug!(topic = ?self.topic, ?reply, "subscription ended");
         self.disconnect();
         if let CallReply::Reply(bytes, _) = reply
             && let Ok(holdfast_types::Reply { outcome: Err(rejected), .. }) = codec::decode(&bytes)

@@ -175,7 +175,7 @@ async fn every_start_but_the_first_goes_through_the_gate_and_is_tried_again_with
     let starts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&starts);
     let gate: StartGate = Arc::new(move |start| match counted.fetch_add(1, Ordering::SeqCst) {
-        0 => async { StartOutcome::without_turn("too many start") }.boxed(),
+        0 => async { StartOutcome::without_permit("too many start") }.boxed(),
         _ => start,
     });
     let mut changes = accounts(&cluster, MAX_WAIT).with_gate(gate);

@@ -110,7 +110,7 @@ impl Acceptor {
             let serving = Arc::clone(&self).serve_one(incoming, http.clone());
             let serving = async move {
                 if ended.run_until_cancelled(serving).await.is_none() {
-                    tracing::debug!("a connection was ended: too many others came meanwhile");
+                    tracing::debug!("connection closed to admit others");
                 }
             };
             let dropped = dropped.clone();
@@ -130,12 +130,12 @@ impl Acceptor {
             Ok(Ok(Accepted::Http(stream))) if has_cert => http(stream, peer).await,
             Ok(Ok(Accepted::Http(stream))) => {
                 if timeout(ANONYMOUS_TIMEOUT, http(stream, peer)).await.is_err() {
-                    tracing::debug!("a connection without a certificate was ended after {ANONYMOUS_TIMEOUT:?}");
+                    tracing::debug!("connection without certificate closed after {ANONYMOUS_TIMEOUT:?}");
                 }
             }
             Ok(Ok(Accepted::Frames(serving))) => serving.await,
-            Ok(Err(error)) => tracing::debug!(%error, "a connection was not accepted"),
-            Err(_) => tracing::debug!("a connection was not accepted: its handshake took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "connection not accepted"),
+            Err(_) => tracing::debug!("connection not accepted: handshake timed out"),
         }
     }
 

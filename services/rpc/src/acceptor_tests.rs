@@ -10,7 +10,7 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::{Calls, ConnectError, Identity, introduce};
+use crate::{Calls, ConnectError, Identity, identify};
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -65,7 +65,7 @@ impl TestPort {
     async fn connect(&self, caller: &str) -> Result<crate::ClientConnection<Calls>, ConnectError> {
         let identity = Identity::new(caller, 0, ServiceSigner::new(&self.secret, "test"));
         let stream = Box::new(self.open(NODE, true));
-        introduce::<Calls>(stream, &identity, &()).await.map(|(connection, ())| connection)
+        identify::<Calls>(stream, &identity, &()).await.map(|(connection, ())| connection)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
-use holdfast_proto::internal::{Answer, Call, Held, StatusAnswer, Update};
+use holdfast_proto::internal::{Answer, Call, Deferred, StatusAnswer, Update};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +34,7 @@ pub trait CallHandler: Send + Sync + 'static {
 
 /// Returns true if other replies may precede the last one.
 pub fn may_be_deferred(call: &Call) -> bool {
-    call.hold_ms > 0 || matches!(call.body, Some(Body::Subscribe(_)))
+    call.max_wait_ms > 0 || matches!(call.body, Some(Body::Subscribe(_)))
 }
 
 /// What the caller of a deferred call tells its handler. Clones share it.
@@ -61,7 +61,7 @@ pub struct ReplyHandle {
 impl ReplyHandle {
     /// Tells the caller that the reply is deferred.
     pub async fn defer(&self) {
-        self.send(Outcome::Held(Held {})).await;
+        self.send(Outcome::Deferred(Deferred {})).await;
     }
 
     /// Sends an update of a subscription. Returns false if the connection has ended.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::connection::ClientConnection;
 use crate::dialer::{ConnectError, Dialer};
-use crate::identity::{Identity, introduce};
+use crate::identity::{Identity, identify};
 use crate::protocol::Protocol;
 
 /// Shortest delay between attempts.
@@ -74,7 +74,7 @@ pub async fn connect<P: Protocol>(
 ) -> Result<(ClientConnection<P>, P::Handshake), ConnectError> {
     let connecting = async {
         let stream = options.dialer.connect(&options.address).await?;
-        introduce::<P>(stream, &options.identity, ours).await
+        identify::<P>(stream, &options.identity, ours).await
     };
     timeout(options.connect_timeout, connecting).await.unwrap_or_else(|_| Err(ConnectError::timed_out()))
 }

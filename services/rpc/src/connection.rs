@@ -1,4 +1,4 @@
-//! One connection after its handshake: frames in both directions, and signs of life.
+//! One connection after its handshake: frames in both directions, and pings while it is idle.
 //!
 //! A connection has no task of its own. Its owner takes turns between what it has to send and [`Connection::next`],
 //! which writes and reads. Messages stay in their owner's queue until the connection has room, so that urgent ones can
@@ -20,7 +20,7 @@ use crate::dialer::ByteStream;
 use crate::frames::{EncodesAs, FrameCodec};
 use crate::protocol::Protocol;
 
-/// How often an idle end shows that it is alive; at most twice this time passes between two frames.
+/// Interval of pings: an idle end sends an empty frame. At most twice this time passes between two frames.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// A peer that sends nothing for this long is unreachable: TCP alone would notice only after minutes.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -141,7 +141,7 @@ impl<In: Message + Default, Out: Message + Default> Connection<In, Out> {
         if self.is_flushed && !was_flushed { Poll::Ready(Ok(Event::Flushed)) } else { Poll::Pending }
     }
 
-    /// Shows that this end is alive, and checks that the peer takes in what is sent.
+    /// Sends a ping if this end is idle, and checks that the peer reads the sent frames.
     fn on_tick(&mut self) -> io::Result<()> {
         let unsent = if self.is_flushed { 0 } else { self.framed.write_buffer().len().max(1) };
         let now = Instant::now();

@@ -72,7 +72,7 @@ impl Identity {
 ///
 /// # Errors
 /// When the other end rejects this process, or does not speak the protocol.
-pub async fn introduce<P: Protocol>(
+pub async fn identify<P: Protocol>(
     stream: ByteStream,
     identity: &Identity,
     ours: &P::Handshake,

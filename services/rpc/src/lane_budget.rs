@@ -31,7 +31,7 @@ pub(crate) struct LaneReservation {
 
 /// A query that may be computed. The next one may once this is dropped: when its reply is queued, or when it waits for
 /// anything else.
-pub(crate) struct QueryTurn {
+pub(crate) struct QueryPermit {
     _permit: OwnedSemaphorePermit,
 }
 
@@ -51,7 +51,7 @@ impl LaneBudget {
     }
 
     /// Waits until a query may be computed whose reply has at least so many bytes.
-    pub(crate) async fn query_turn(&self, bytes: usize) -> Option<QueryTurn> {
+    pub(crate) async fn query_permit(&self, bytes: usize) -> Option<QueryPermit> {
         let permit = match Arc::clone(&self.computed).try_acquire_owned() {
             Ok(permit) => permit,
             // The semaphore is never closed.
@@ -60,7 +60,7 @@ impl LaneBudget {
         if self.own.try_reserve(bytes).is_none() {
             drop(self.own.reserve(bytes).await?);
         }
-        Some(QueryTurn { _permit: permit })
+        Some(QueryPermit { _permit: permit })
     }
 
     /// Reserves this many bytes; returns `None` if that would exceed a limit.

@@ -39,7 +39,7 @@ pub use channel::{ChannelOptions, Link, connect, run};
 pub use connection::{ClientConnection, Connection, Event, ServerConnection};
 pub use dialer::{ByteStream, ConnectError, Dialer, Stream, TcpDialer, TlsDialer};
 pub use frames::EncodesAs;
-pub use identity::{Identity, introduce};
+pub use identity::{Identity, identify};
 pub use in_flight::{InFlight, Waiter};
 pub use protocol::{Calls, PREAMBLE, Protocol};
 pub use reply_queue::{QueuedReplies, ReplyQueue};

@@ -14,7 +14,7 @@ use holdfast_proto::internal::answer::Outcome;
 use parking_lot::Mutex;
 
 use crate::budget::ByteBudget;
-use crate::lane_budget::{LaneBudget, LaneReservation, QueryTurn};
+use crate::lane_budget::{LaneBudget, LaneReservation, QueryPermit};
 
 /// Bytes of replies that wait for one caller, without those that are guaranteed to each lane.
 const MAX_QUEUED_BYTES: u32 = 64 << 20;
@@ -185,8 +185,8 @@ impl ReplyQueue {
 
     /// Waits until the lane has room for a reply, so that few are made that would only wait. Returns `None` if nobody
     /// reads any more.
-    pub(crate) async fn wait_for_room(&self) -> Option<QueryTurn> {
-        let turn = self.budget.query_turn(MIN_REPLY_BYTES).await;
+    pub(crate) async fn wait_for_capacity(&self) -> Option<QueryPermit> {
+        let turn = self.budget.query_permit(MIN_REPLY_BYTES).await;
         turn.filter(|_| !self.is_closed())
     }
 

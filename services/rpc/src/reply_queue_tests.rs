@@ -24,7 +24,7 @@ fn an_account_has_so_many_bytes_of_replies_and_another_has_its_own() {
     let (caller, mut replies) = ReplyQueue::new();
     let (full, other) = (caller.of_account(1, false), caller.of_account(2, false));
     assert_eq!(fill(&full), 64, "4 MiB");
-    assert!(full.wait_for_room().now_or_never().is_none(), "a query would only wait with its reply");
+    assert!(full.wait_for_capacity().now_or_never().is_none(), "a query would only wait with its reply");
     assert_eq!(caller.of_account(1, false).send(answer(9, 1)).now_or_never(), None, "the lane is the same");
     assert_eq!(caller.of_account(1, true).send(answer(1_001, 1)).now_or_never(), Some(true), "an urgent one");
     assert_eq!(other.send(answer(1_002, 1)).now_or_never(), Some(true));
@@ -36,7 +36,7 @@ fn an_account_has_so_many_bytes_of_replies_and_another_has_its_own() {
     assert_eq!(frame.iter().filter(|id| **id > 1_000).count(), 2, "{frame:?}");
     assert_eq!(frame.first(), Some(&1_001), "what is urgent is before the rest of its account: {frame:?}");
     assert_eq!(waiting.now_or_never(), Some(true), "it waited for room");
-    assert!(full.wait_for_room().now_or_never().is_some());
+    assert!(full.wait_for_capacity().now_or_never().is_some());
 }
 
 #[test]
@@ -92,11 +92,11 @@ async fn whoever_waits_for_room_learns_that_nobody_reads() {
 fn few_queries_of_an_account_are_computed_before_their_replies_are_queued_and_another_has_its_own() {
     let (caller, replies) = ReplyQueue::new();
     let (full, other) = (caller.of_account(1, false), caller.of_account(2, false));
-    let begin = || full.wait_for_room().now_or_never().flatten();
-    let mut computed: Vec<QueryTurn> = std::iter::from_fn(begin).collect();
+    let begin = || full.wait_for_capacity().now_or_never().flatten();
+    let mut computed: Vec<QueryPermit> = std::iter::from_fn(begin).collect();
     assert_eq!(computed.len(), MAX_COMPUTED);
-    assert!(other.wait_for_room().now_or_never().flatten().is_some());
-    let mut next = Box::pin(full.wait_for_room());
+    assert!(other.wait_for_capacity().now_or_never().flatten().is_some());
+    let mut next = Box::pin(full.wait_for_capacity());
     assert!(next.as_mut().now_or_never().is_none());
     computed.pop();
     assert!(next.now_or_never().flatten().is_some());

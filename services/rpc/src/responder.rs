@@ -18,7 +18,7 @@ use crate::call_count::{CallCount, CallLimit, CountedCall};
 use crate::call_handler::{CallControl, CallHandler, ReplyHandle, may_be_deferred};
 use crate::callers::CallerId;
 use crate::connection::{Event, ServerConnection};
-use crate::lane_budget::QueryTurn;
+use crate::lane_budget::QueryPermit;
 use crate::protocol::Calls;
 use crate::reply_queue::{QueuedReplies, ReplyQueue};
 
@@ -97,7 +97,7 @@ impl Server<Calls> for Responder {
                 event = connection.next(is_flushed && may_read) => event.map(|event| calls.on_event(Some(event))),
             };
             if let Err(error) = done {
-                tracing::debug!(%error, "the connection of a caller ended");
+                tracing::debug!(%error, "caller connection ended");
                 return;
             }
         }
@@ -153,7 +153,7 @@ impl CallsInFlight {
     }
 
     /// Forgets the accounts that have no calls, each time there are twice as many as were left the time before.
-    fn forget_idle_accounts(&mut self) {
+    fn remove_idle_accounts(&mut self) {
         if self.accounts.len() >= self.sweep_at {
             self.accounts.retain(|_, of_account| of_account.count.calls > 0);
             self.sweep_at = MIN_SWEEP.max(2 * self.accounts.len());
@@ -162,7 +162,7 @@ impl CallsInFlight {
 
     /// Returns the lane of the replies to a call.
     fn lane(&mut self, call: &Call) -> ReplyQueue {
-        self.forget_idle_accounts();
+        self.remove_idle_accounts();
         self.accounts.entry(call.account).or_default().lane(&self.replies, call.account, call.is_urgent)
     }
 
@@ -173,7 +173,7 @@ impl CallsInFlight {
 
     /// Counts a call and returns the lane of its reply; returns why it is rejected if there are too many.
     fn count(&mut self, call: CountedCall) -> Result<ReplyQueue, CallLimit> {
-        self.forget_idle_accounts();
+        self.remove_idle_accounts();
         let of_account = self.accounts.entry(call.account).or_default();
         let max = |limit: CallCount| if call.is_urgent { limit } else { limit.without_reserve() };
         let (max_of_account, max_total) = (max(MAX_CALLS_OF_ACCOUNT), max(MAX_CALLS));
@@ -226,7 +226,7 @@ impl CallsInFlight {
                 self.start_call(call);
             }
         }
-        for call in frame.given_up {
+        for call in frame.cancelled {
             // Its task removes it, once its last reply is queued.
             let control = self.deferred.lock().get(&call).cloned();
             if let Some(control) = control {
@@ -314,8 +314,8 @@ impl CallsInFlight {
 async fn answer_query(
     lane: ReplyQueue,
     mut calling: BoxFuture<'static, Answer>,
-) -> Option<(Answer, Option<QueryTurn>)> {
-    let turn = lane.wait_for_room().await?;
+) -> Option<(Answer, Option<QueryPermit>)> {
+    let turn = lane.wait_for_capacity().await?;
     if let Some(answer) = (&mut calling).now_or_never() {
         return Some((answer, Some(turn)));
     }
@@ -439,14 +439,14 @@ mod tests {
     async fn a_connection_has_so_many_calls_that_wait_and_another_has_its_own() {
         let ((mut full, mut replies), mut other) = (CallsInFlight::new(Arc::new(Fixed(None))), connection());
         full.deferred.lock().extend((0..MAX_DEFERRED_CALLS as u64).map(|call| (call, CallControl::default())));
-        let wait = Call { id: u64::MAX, hold_ms: 1, ..Call::default() };
+        let wait = Call { id: u64::MAX, max_wait_ms: 1, ..Call::default() };
         full.start_deferrable(wait.clone());
         other.start_deferrable(wait);
         assert!(full.running.next().await.expect("it is refused").is_none());
         let refused = replies.try_next().and_then(|refused| refused.outcome);
         assert_eq!(refused, Some(Outcome::NotProposed(DEFERRED.to_string())));
         assert!(other.running.is_empty());
-        other.start(CallFrame { given_up: vec![u64::MAX], ..CallFrame::default() });
+        other.start(CallFrame { cancelled: vec![u64::MAX], ..CallFrame::default() });
         let cancelled = other.deferred.lock().values().filter(|call| call.cancelled.is_cancelled()).count();
         assert_eq!(cancelled, 1, "it counts until it has ended");
     }

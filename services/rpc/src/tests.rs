@@ -101,7 +101,7 @@ impl World {
 
     async fn connect(&self, connection: u64) -> Result<ClientConnection<Calls>, ConnectError> {
         let stream = Box::new(self.open(64 << 10, true));
-        introduce::<Calls>(stream, &self.identity("caller", connection), &()).await.map(|(connection, ())| connection)
+        identify::<Calls>(stream, &self.identity("caller", connection), &()).await.map(|(connection, ())| connection)
     }
 
     /// Sends a handshake by hand; returns why it is rejected.
@@ -200,7 +200,7 @@ async fn strangers_are_rejected_with_what_to_do() {
     assert!(rejected.contains("\"gossip\""), "{rejected}");
 
     let stream = Box::new(world.open(1024, false));
-    let error = introduce::<Calls>(stream, &world.identity("caller", 1), &()).await.err().unwrap();
+    let error = identify::<Calls>(stream, &world.identity("caller", 1), &()).await.err().unwrap();
     assert!(error.to_string().contains("shows no certificate"), "{error}");
 }
 
@@ -220,7 +220,7 @@ async fn a_server_of_another_protocol_is_named_as_such() {
     let world = echo();
     let (ours, mut theirs) = duplex(1024);
     theirs.write_all(b"HTTP/1.1 400 Bad Request\r\n").await.unwrap();
-    let error = introduce::<Calls>(Box::new(ours), &world.identity("caller", 1), &()).await.err().unwrap();
+    let error = identify::<Calls>(Box::new(ours), &world.identity("caller", 1), &()).await.err().unwrap();
     assert!(error.to_string().contains("another protocol") && error.to_string().contains("release"), "{error}");
 }
 
@@ -327,7 +327,7 @@ async fn a_caller_that_reads_nothing_is_not_read_from_and_is_cut_off() {
     });
     let (mut connection, ()) = {
         let stream = Box::new(world.open(256 << 10, true));
-        introduce::<Calls>(stream, &world.identity("caller", 1), &()).await.unwrap()
+        identify::<Calls>(stream, &world.identity("caller", 1), &()).await.unwrap()
     };
     let mut sent = 0;
     let error = loop {
@@ -432,7 +432,7 @@ async fn an_idle_connection_lives_and_a_silent_peer_is_noticed() {
     let accepted = HandshakeReply { release: "1".to_owned(), ..HandshakeReply::default() };
     theirs.write_u32(u32::try_from(accepted.encoded_len()).unwrap()).await.unwrap();
     theirs.write_all(&accepted.encode_to_vec()).await.unwrap();
-    let (mut connection, ()) = introduce::<Calls>(Box::new(ours), &identity, &()).await.unwrap();
+    let (mut connection, ()) = identify::<Calls>(Box::new(ours), &identity, &()).await.unwrap();
     let began = tokio::time::Instant::now();
     let error = answers(&mut connection).await.unwrap_err();
     assert!(error.to_string().contains("it sent nothing"), "{error}");
@@ -443,10 +443,10 @@ async fn an_idle_connection_lives_and_a_silent_peer_is_noticed() {
 async fn a_deferred_call_can_be_cancelled_and_ends_with_its_connection() {
     let world = echo();
     let mut connection = world.connect(1).await.unwrap();
-    connection.send(frame(vec![Call { hold_ms: 60_000, ..command(5, 1) }])).unwrap();
+    connection.send(frame(vec![Call { max_wait_ms: 60_000, ..command(5, 1) }])).unwrap();
     let first = answers(&mut connection).await.unwrap();
-    assert!(matches!(first[..], [Answer { id: 5, outcome: Some(Outcome::Held(_)), .. }]), "{first:?}");
-    connection.send(CallFrame { given_up: vec![5], ..CallFrame::default() }).unwrap();
+    assert!(matches!(first[..], [Answer { id: 5, outcome: Some(Outcome::Deferred(_)), .. }]), "{first:?}");
+    connection.send(CallFrame { cancelled: vec![5], ..CallFrame::default() }).unwrap();
     let last = answers(&mut connection).await.unwrap();
     assert!(matches!(last[..], [Answer { id: 5, outcome: Some(Outcome::NotProposed(_)), .. }]), "{last:?}");
 }

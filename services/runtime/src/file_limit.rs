@@ -20,7 +20,7 @@ pub(crate) fn raise_file_limit() {
         tracing::warn!(
             allowed,
             needed = MIN_OPEN_FILES,
-            "few files may be open, so few connections can be taken: raise the limit (ulimit -n, LimitNOFILE)"
+            "open-file limit too low for many connections: raise it (ulimit -n, LimitNOFILE)"
         );
     }
 }

@@ -30,7 +30,7 @@ impl SecretsArgs {
 fn read_secret(path: &Path) -> Result<SecretFile, SecretFileError> {
     let file = read_secret_file(path)?;
     if file.is_exposed {
-        tracing::warn!(path = %path.display(), "other users of this machine can read this secret; run: chmod 600");
+        tracing::warn!(path = %path.display(), "secret readable by other users of this machine; run: chmod 600");
     }
     Ok(file)
 }

@@ -19,9 +19,9 @@ pub(crate) async fn shutdown_signal(args: ShutdownArgs) {
     let reason = tokio::select! {
         () = wait_for_signal(SignalKind::terminate()) => "SIGTERM",
         () = wait_for_signal(SignalKind::interrupt()) => "SIGINT",
-        () = wait_for_parent_exit(args.exit_with_parent) => "the end of its parent",
+        () = wait_for_parent_exit(args.exit_with_parent) => "parent process exited",
     };
-    tracing::info!("stopping because of {reason}");
+    tracing::info!("stopping: {reason}");
 }
 
 async fn wait_for_signal(kind: SignalKind) {
@@ -30,12 +30,13 @@ async fn wait_for_signal(kind: SignalKind) {
             signals.recv().await;
         }
         Err(error) => {
-            tracing::error!(%error, "can't listen for signals; stop the process with SIGKILL");
+            tracing::error!(%error, "signal handling unavailable; stop the process with SIGKILL");
             std::future::pending::<()>().await;
         }
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the end of the thread is awaited, whatever ends it")]
 async fn wait_for_parent_exit(follows: bool) {
     if !follows {
         std::future::pending::<()>().await;

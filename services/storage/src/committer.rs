@@ -86,7 +86,7 @@ impl Shared {
             None => Err(self.closed()),
         };
         if let Err(first) = &written {
-            tracing::error!(error = %first, "a write failed; the store stops for good");
+            tracing::error!(error = %first, "write failed; store stopped permanently");
             self.failed.send_replace(Some(first.clone()));
         }
         written
@@ -133,6 +133,7 @@ impl Committer {
     }
 
     /// Starts the committer as a thread.
+    #[expect(clippy::disallowed_methods, reason = "its owner joins the thread, and a panic fails the store")]
     pub(crate) fn spawn_thread(mut self) -> Result<JoinHandle<()>, StorageError> {
         let place = self.shared.place.clone();
         let run = move || {
@@ -145,6 +146,7 @@ impl Committer {
     }
 
     /// Starts the committer as a task of the runtime.
+    #[expect(clippy::disallowed_methods, reason = "a panic fails the store")]
     pub(crate) fn spawn_task(mut self, runtime: &tokio::runtime::Handle) {
         runtime.spawn(async move {
             while let Some(drained) = self.shared.queue.drain_in_task().await {
@@ -194,7 +196,7 @@ impl Drop for Committer {
             && let Err(error) = engine.end_log()
         {
             // Everything that was acknowledged is on disk all the same.
-            tracing::warn!(%error, "the log of the store could not be ended");
+            tracing::warn!(%error, "ending the store's log failed");
         }
         for queued in rest {
             (queued.done)(Err(self.shared.closed()));

@@ -52,8 +52,8 @@ impl DiskSpace {
         metrics::gauge!("holdfast_storage_free_bytes").set(free as f64);
         let place = shared.location();
         match (was_low, is_low) {
-            (false, true) => tracing::error!(place, free, reserve, "the disk is nearly full: writes are refused"),
-            (true, false) => tracing::info!(place, free, reserve, "the disk has space again: writes are accepted"),
+            (false, true) => tracing::error!(place, free, reserve, "disk nearly full; rejecting writes"),
+            (true, false) => tracing::info!(place, free, reserve, "disk space available; accepting writes"),
             _ => {}
         }
     }

@@ -77,7 +77,7 @@ impl Generations {
     }
 
     /// Forgets those of a replica whose data is destroyed.
-    pub(crate) fn forget(&self, replica: u64) {
+    pub(crate) fn remove(&self, replica: u64) {
         if let Some(own) = self.lock().replicas.get_mut(&replica) {
             own.existing.clear();
         }

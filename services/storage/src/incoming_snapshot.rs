@@ -115,7 +115,7 @@ impl ReplicaStore {
                 Err(error) if !error.is_corrupt() => return Err(error),
                 Ok(None) | Err(_) => {
                     let (replica, part) = (self.replica, &summary.name);
-                    tracing::error!(replica, part, "a stored part of a snapshot is damaged; it is received anew");
+                    tracing::error!(replica, part, "stored snapshot part damaged; receiving it again");
                 }
             }
         }

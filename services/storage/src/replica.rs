@@ -177,7 +177,7 @@ impl ReplicaStore {
         let (saving, receiving) = (self.snapshot_lock(), self.receive_lock());
         let (_saving, _receiving) = (saving.lock().await, receiving.lock().await);
         self.inner.commit(self.replica, Operation::Destroy).await?;
-        self.inner.generations.forget(self.replica);
+        self.inner.generations.remove(self.replica);
         Ok(())
     }
 

@@ -181,6 +181,7 @@ impl TaskSet {
         self.spawn(task, Arc::clone(&self.shared).run_with_restarts(task, work, true));
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the callers catch panics of the work, and count them")]
     fn spawn(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         // Registers the metric before the first failure, so that an increase is visible.
         counter!("holdfast_task_failures_total", "task" => task).increment(0);

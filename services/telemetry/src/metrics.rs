@@ -85,7 +85,7 @@ impl Metrics {
     fn new(handle: PrometheusHandle, build: BuildInfo) -> Self {
         let process = Collector::default();
         process.describe();
-        metrics::describe_gauge!("holdfast_build_info", "Always 1; the labels say which program this is.");
+        metrics::describe_gauge!("holdfast_build_info", "Always 1; the labels name the program and its version.");
         metrics::gauge!("holdfast_build_info", "program" => build.program, "version" => build.version).set(1.0);
         Self { handle, process, tasks: Arc::new(TaskSet::in_background()) }
     }

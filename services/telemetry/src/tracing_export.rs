@@ -76,6 +76,6 @@ pub fn flush_traces() {
     if let Some(provider) = PROVIDER.get()
         && let Err(error) = provider.force_flush()
     {
-        tracing::debug!(%error, "the last traces could not be sent");
+        tracing::debug!(%error, "final trace export failed");
     }
 }

@@ -22,6 +22,6 @@ mod server;
 pub use client::ClientTls;
 pub use error::TlsError;
 pub use files::IdentityFiles;
-pub use listener::{Listener, PeerInfo, Stream};
+pub use listener::{Listener, PeerInfo, Stream, accept_one};
 pub use port::{BusyGuard, ConnectionActivity, PortBound, PortConnection, PortConnections, PortLimits};
 pub use server::{ClientAuth, ServerTls};

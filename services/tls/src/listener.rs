@@ -8,6 +8,7 @@ use std::time::Duration;
 use holdfast_supervise::{TaskSet, spawn_temporary};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
@@ -33,6 +34,23 @@ pub struct PeerInfo {
 
 /// A connection whose TLS handshake is done, and the guard that counts it.
 type ReadyConnection = (Stream, PeerInfo, PortConnection);
+
+/// Accepts the next connection of a socket. If a peer disconnects before that, the next one follows; after any other
+/// error, such as a lack of file descriptors, it tries again after 50 ms. Cancellation loses no connection.
+pub async fn accept_one(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            // The peer disconnected before it was accepted; this is not our error.
+            Err(error) if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be accepted");
+                sleep(ACCEPT_RETRY_DELAY).await;
+            }
+        }
+    }
+}
 
 /// Accepts connections. Handshakes run concurrently, so that a peer that sends nothing blocks no other peer; at the
 /// bounds of the port, new ones end old ones.
@@ -80,23 +98,12 @@ async fn accept_loop(
     accepted: mpsc::Sender<ReadyConnection>,
 ) {
     loop {
-        match listener.accept().await {
-            Ok((stream, address)) => {
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%address, %error, "answers may be delayed: TCP_NODELAY cannot be set");
-                }
-                let connection = port.accept(address.ip());
-                spawn_temporary("handshake", deliver(stream, address, tls.clone(), accepted.clone(), connection));
-            }
-            Err(error) => {
-                use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-                // The peer disconnected before it was accepted; this is not our error.
-                if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-                }
-            }
+        let (stream, address) = accept_one(&listener).await;
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%address, %error, "answers may be delayed: TCP_NODELAY cannot be set");
         }
+        let connection = port.accept(address.ip());
+        spawn_temporary("handshake", deliver(stream, address, tls.clone(), accepted.clone(), connection));
     }
 }
 

@@ -224,6 +224,15 @@ pub enum BarrierQuery {
     /// Returns `AtBarrier`. Its leader holds the reply back until the outcome is final or the time is over; the state
     /// itself replies at once. Errors: `InvalidArgument` for a generation that has not begun, `SessionNotFound`.
     Wait(WaitAtBarrier),
+    /// Returns `Holds`: whether an owner has arrived, so that a repeat of the arrival only extends it.
+    HasArrived {
+        /// The namespace.
+        namespace: NamespaceRef,
+        /// The path.
+        path: Path,
+        /// The owner.
+        owner: Owner,
+    },
 }
 
 /// What somebody wants to learn of a generation.
@@ -247,7 +256,9 @@ impl BarrierQuery {
     /// Returns the namespace.
     pub fn namespace(&self) -> &NamespaceRef {
         match self {
-            Self::Get { namespace, .. } | Self::List { namespace, .. } => namespace,
+            Self::Get { namespace, .. } | Self::List { namespace, .. } | Self::HasArrived { namespace, .. } => {
+                namespace
+            }
             Self::Wait(wait) => &wait.namespace,
         }
     }

@@ -32,7 +32,8 @@ pub struct Bounds {
     pub holds_of_waiting: u64,
     /// Maximum number of holds and waits that end in one slice of long work. An entry begins with one slice of
     /// unfinished work and one of due deadlines. Each of its commands also ends at most this many, and leaves the rest
-    /// to later entries.
+    /// to later entries. In a large state, whose memory no processor cache holds, an end takes some 4 µs and a grant
+    /// 12 µs: a slice of either takes 1 to 1.5 ms.
     pub ends_per_slice: usize,
     /// Maximum number of grants to waiting requests in one slice.
     pub grants_per_slice: usize,
@@ -84,7 +85,7 @@ impl Bounds {
         }
         // Before slices existed, all work was done in one step.
         let (ends_per_slice, grants_per_slice, visits_per_slice) =
-            if rules.0 >= Rules::TWO.0 { (512, 256, 4_096) } else { (usize::MAX, usize::MAX, usize::MAX) };
+            if rules.0 >= Rules::TWO.0 { (256, 128, 4_096) } else { (usize::MAX, usize::MAX, usize::MAX) };
         Self {
             ends_per_slice,
             grants_per_slice,

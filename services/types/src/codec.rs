@@ -2,7 +2,7 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The version that this code writes. It is raised when an encoded type changes in any way but by appending.
+/// The version that this code writes. It is raised when a released type changes other than by appending.
 pub const VERSION: u8 = 1;
 
 /// Initial capacity that suffices for most values, to avoid reallocation.

@@ -256,6 +256,19 @@ pub enum PermitQuery {
         /// Maximum number of members.
         limit: u32,
     },
+    /// Returns `Holds`: whether an owner has a hold of a request, so that a repeat of the request only extends it.
+    HasHold {
+        /// The namespace.
+        namespace: NamespaceRef,
+        /// Whether it is a semaphore or a pool.
+        kind: Kind,
+        /// The path.
+        path: Path,
+        /// The owner.
+        owner: Owner,
+        /// The id of the request.
+        request_id: String,
+    },
 }
 
 impl PermitQuery {
@@ -267,7 +280,8 @@ impl PermitQuery {
             | Self::Check { namespace, .. }
             | Self::Waits { namespace, .. }
             | Self::WaitStatus { namespace, .. }
-            | Self::Members { namespace, .. } => namespace,
+            | Self::Members { namespace, .. }
+            | Self::HasHold { namespace, .. } => namespace,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Pools: leases of named things. A hold has some members of a pool, and each member has at most one hold.
+//! Pools: holds of named members. A hold has some members of a pool, and each member has at most one hold.
 
 use serde::{Deserialize, Serialize};
 

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use holdfast_testkit::{Cluster, Program, Setup};
+use holdfast_testkit::{Cluster, Program, Setup, folder_bytes};
 
-use crate::measure::folder_bytes;
 pub use entry_point::EntryPoint;
 pub(crate) use entry_point::entry_addresses;
 pub use leaders::wait_leaders;
@@ -62,7 +61,7 @@ pub async fn back_up(cluster: &Cluster) -> Result<(Duration, f64)> {
     let made = cluster.run_admin_command(&["backup", "--out", &folder.display().to_string()]).await;
     let took = begun.elapsed();
     made.map_err(|error| anyhow!("no backup was made: {error}"))?;
-    Ok((took, folder_bytes(&folder)?))
+    Ok((took, folder_bytes(&folder)? as f64))
 }
 
 /// The file of a program of this machine, such as `etcd`.

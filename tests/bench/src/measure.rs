@@ -88,21 +88,6 @@ fn cpu_of(process: &Process) -> Result<f64> {
     Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
 }
 
-/// Bytes of all files below a folder.
-///
-/// # Errors
-/// When it can't be read.
-pub fn folder_bytes(dir: &std::path::Path) -> Result<f64> {
-    let mut bytes = 0.0;
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        // A file may go between the listing and the look.
-        let Ok(meta) = entry.metadata() else { continue };
-        bytes += if meta.is_dir() { folder_bytes(&entry.path())? } else { meta.len() as f64 };
-    }
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use futures::stream;
 use holdfast_auth::{ClusterSecret, ServiceVerifier};
 use holdfast_cluster::ClusterConfig;
-use holdfast_proto::internal::{Answer, AnswerFrame, Call, Held, NotLeader, answer, call};
+use holdfast_proto::internal::{Answer, AnswerFrame, Call, Deferred, NotLeader, answer, call};
 use holdfast_rpc::{Acceptor, CallerId, Calls, Event, Incoming, Server, ServerConnection};
 use holdfast_types::{Page, Reply, Response as CoreAnswer, Subscribe, codec};
 use parking_lot::Mutex;
@@ -176,9 +176,9 @@ impl Server<Calls> for FakeNode {
                 let credits = if subscriptions.credit(id) { &self.credits } else { &self.config_credits };
                 credits.fetch_add(1, Ordering::SeqCst);
             }
-            frame.given_up.iter().for_each(|id| subscriptions.close(*id));
-            let on_given_up = self.on_cancelled.lock().clone();
-            for answer in frame.given_up.into_iter().filter_map(|id| on_given_up(id)) {
+            frame.cancelled.iter().for_each(|id| subscriptions.close(*id));
+            let on_cancelled = self.on_cancelled.lock().clone();
+            for answer in frame.cancelled.into_iter().filter_map(|id| on_cancelled(id)) {
                 send(&mut connection, answer).await;
             }
         }
@@ -210,7 +210,7 @@ pub fn not_proposed() -> Action {
 }
 
 pub fn deferred() -> answer::Outcome {
-    answer::Outcome::Held(Held {})
+    answer::Outcome::Deferred(Deferred {})
 }
 
 pub fn unknown() -> Action {

@@ -1,5 +1,6 @@
 //! Folders for what tests write.
 
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -59,6 +60,28 @@ impl Drop for Scratch {
             eprintln!("data and logs of the processes are kept in {}", dir.keep().display());
         }
     }
+}
+
+/// Returns the bytes of all files below a folder.
+///
+/// # Errors
+/// If it can't be read.
+pub fn folder_bytes(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let size = match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => folder_bytes(&entry.path()),
+            file => file.map(|metadata| metadata.len()),
+        };
+        match size {
+            Ok(size) => bytes += size,
+            // It may go between the listing and the look.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
 }
 
 struct ProcessScratch {

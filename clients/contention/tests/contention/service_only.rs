@@ -11,7 +11,7 @@ use holdfast_contention::{
 
 use crate::kit::{Backend, Log, OwnerChange, Recorder, mutex};
 use crate::support::{
-    NAMESPACE, Proxy, ProxyMode, client, delete, eventually, eventually_waiting, get_lock, in_time, key, server, url,
+    NAMESPACE, ProxyMode, client, delete, eventually, eventually_waiting, get_lock, in_time, key, proxy, url,
 };
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn what_the_service_refuses_for_good_is_an_error_and_not_a_wait() {
 
 async fn lose_by(way: ProxyMode) {
     let (mutex, log) = (mutex(), Log::new());
-    let proxy = Proxy::start(server().address()).await;
+    let proxy = proxy();
     let behind = Client::new(&proxy.url(), &key()).unwrap();
     let backend = Backend::service(Pacing::Push);
     let cut_off = backend.with_store(Arc::new(ServiceStore::new(&behind, NAMESPACE)));
@@ -79,11 +79,11 @@ async fn lose_by(way: ProxyMode) {
     log.eventually_notified(first.contender_id(), OwnerChange::Acquired, 1).await;
     second.start().unwrap();
     eventually_waiting(&client(), &mutex, 1).await;
-    proxy.set(way);
+    proxy.set_mode(way);
     log.eventually_notified(second.contender_id(), OwnerChange::Acquired, 1).await;
     assert!(!first.is_owner() && second.is_owner());
     second.stop().await.unwrap();
-    proxy.set(ProxyMode::Open);
+    proxy.set_mode(ProxyMode::Open);
     log.eventually_notified(first.contender_id(), OwnerChange::Acquired, 2).await;
     first.stop().await.unwrap();
     log.assert_one_at_a_time();
@@ -102,19 +102,19 @@ async fn an_owner_that_hears_nothing_ceases_before_anybody_else_begins() {
 #[tokio::test]
 async fn a_stop_that_reaches_nobody_ends_all_the_same() {
     let mutex = mutex();
-    let proxy = Proxy::start(server().address()).await;
+    let proxy = proxy();
     let behind = Client::new(&proxy.url(), &key()).unwrap();
     let options = ContendOptions::new(Duration::from_secs(1));
     let factory = ContentionFactory::service(&behind, NAMESPACE, options).unwrap();
     let contender = Contender::with_id(&*mutex, format!("{mutex}:a")).unwrap();
     let locker = SimbaLocker::with_contender(&factory, contender).unwrap();
     in_time("the mutex", locker.acquire()).await.unwrap();
-    proxy.set(ProxyMode::Cut);
+    proxy.set_mode(ProxyMode::Cut);
     let closed = in_time("the close", locker.close()).await;
     assert!(matches!(closed, Err(ContentionError::Store(_))), "{closed:?}");
     assert!(!locker.is_owner());
     eventually("it ran out", async || get_lock(&client(), &mutex).await.holders_total == 0).await;
-    proxy.set(ProxyMode::Open);
+    proxy.set_mode(ProxyMode::Open);
     in_time("the mutex", locker.acquire()).await.unwrap();
     locker.close().await.unwrap();
 }

@@ -58,7 +58,7 @@ impl Party {
             let (answer, arrival) = match within(deadline, arrival.met()).await {
                 Some(Ok(answer)) => (answer, Some(arrival)),
                 // The barrier is gone, and with it its generations. It is made anew.
-                Some(Err(error)) if error.code() == Some(NOT_FOUND) && self.forget(generation) => continue,
+                Some(Err(error)) if error.code() == Some(NOT_FOUND) && self.remove(generation) => continue,
                 Some(Err(error)) => return Err(error),
                 // Which came first, the last arrival or the end of this one, the service decides.
                 None => (arrival.leave().await?, None),
@@ -85,7 +85,7 @@ impl Party {
     }
 
     /// Forgets a generation of a barrier that is gone. Returns whether it may be made anew.
-    fn forget(&self, generation: Option<u64>) -> bool {
+    fn remove(&self, generation: Option<u64>) -> bool {
         let Some(generation) = generation.filter(|_| self.parties.is_some()) else { return false };
         // Another answer may have told of a newer one.
         let _ = self.next.compare_exchange(generation, 0, Ordering::AcqRel, Ordering::Acquire);

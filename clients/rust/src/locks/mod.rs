@@ -1,4 +1,4 @@
-//! Locks, permits and leases on a session.
+//! Locks, permits and members of pools on a session.
 
 mod condition;
 mod guard;

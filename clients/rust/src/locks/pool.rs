@@ -178,7 +178,7 @@ impl Pool {
 
 /// Members of a pool, until they are dropped or released. It has all that a [`Guard`] of a lock has: see [`Hold`].
 #[derive(Debug)]
-#[must_use = "a lease that is not kept is released at once"]
+#[must_use = "members that are not kept are released at once"]
 pub struct PoolLease {
     guard: Guard,
 }

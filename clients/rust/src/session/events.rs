@@ -87,9 +87,9 @@ pub trait SessionHandler: Send + Sync + 'static {
 /// use holdfast_client::{LockListener, LockStatus, Path};
 /// use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 ///
-/// struct Told(UnboundedSender<(LockStatus, LockStatus)>);
+/// struct Changes(UnboundedSender<(LockStatus, LockStatus)>);
 ///
-/// impl LockListener for Told {
+/// impl LockListener for Changes {
 ///     fn status_changed(&self, _path: &Path, before: LockStatus, now: LockStatus) {
 ///         self.0.send((before, now)).expect("somebody listens");
 ///     }
@@ -97,7 +97,7 @@ pub trait SessionHandler: Send + Sync + 'static {
 ///
 /// let (sender, mut told) = unbounded_channel();
 /// let locks = session.lock_service();
-/// locks.add_listener(Told(sender));
+/// locks.add_listener(Changes(sender));
 /// locks.lock("invoices").await?;
 /// locks.unlock("invoices").await;
 /// assert_eq!(told.recv().await, Some((LockStatus::None, LockStatus::Holding)));

@@ -6,9 +6,7 @@ use holdfast_client::protocol::{Barrier as Shown, GetBarrierRequest};
 use holdfast_client::{Client, Error, Met, Session};
 use tokio::task::JoinHandle;
 
-use crate::support::{
-    NAMESPACE, Proxy, ProxyMode, TTL, client, eventually, in_time, key, server, session, unique_name,
-};
+use crate::support::{NAMESPACE, ProxyMode, TTL, client, eventually, in_time, key, proxy, session, unique_name};
 
 /// The barrier as the service shows it; one that is not there has nobody in it.
 async fn shown(name: &str) -> Shown {
@@ -118,7 +116,7 @@ async fn an_owner_waits_once_and_what_others_say_otherwise_is_refused() {
 
 #[tokio::test]
 async fn an_arrival_goes_on_over_another_connection() {
-    let proxy = Proxy::start(server().address()).await;
+    let proxy = proxy();
     let through = Client::builder().gateway(proxy.url()).api_key(key()).prefer_leader(false).build().unwrap();
     let cut = through.session(NAMESPACE).ttl(TTL).open().await.unwrap();
     let other = session("other").await;
@@ -127,12 +125,12 @@ async fn an_arrival_goes_on_over_another_connection() {
         let waits = waiting(&cut, &name);
         eventually_arrived(&name, 1).await;
         let generation = shown(&name).await.generation;
-        proxy.set(ProxyMode::Cut);
+        proxy.set_mode(ProxyMode::Cut);
         if !is_tripped_meanwhile {
-            proxy.set(ProxyMode::Open);
+            proxy.set_mode(ProxyMode::Open);
         }
         let theirs = in_time("the trip", waiting(&other, &name)).await.unwrap().unwrap();
-        proxy.set(ProxyMode::Open);
+        proxy.set_mode(ProxyMode::Open);
         let mine = in_time("the answer", waits).await.unwrap().unwrap();
         assert_eq!((mine.generation, theirs.generation), (generation, generation));
         assert_eq!((mine.index, theirs.index), (Some(0), Some(1)));

@@ -11,8 +11,8 @@ use holdfast_client::{Client, Error, Guard, LockStatus, Mode, Result, Session};
 
 use crate::recorder::Recorder;
 use crate::support::{
-    NAMESPACE, Proxy, ProxyMode, TTL, client, dropped_after, eventually, eventually_nothing_left, eventually_waiting,
-    get_lock, in_time, key, server, session, unique_name,
+    NAMESPACE, ProxyMode, TTL, client, dropped_after, eventually, eventually_nothing_left, eventually_waiting,
+    get_lock, in_time, key, proxy, session, unique_name,
 };
 
 /// Where nothing is left to happen but what others do.
@@ -126,7 +126,7 @@ async fn a_kept_lock_whose_caller_went_is_ended_by_an_unlock() {
 /// Two who wait give up while nobody can be told, one of them after it was granted.
 #[tokio::test]
 async fn waits_that_are_given_up_while_no_gateway_answers_are_gone_when_one_does() {
-    let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
+    let (proxy, recorder) = (proxy(), Recorder::default());
     let cut = Client::builder().gateway(proxy.url()).api_key(key()).prefer_leader(false).build().unwrap();
     let cut = cut.session(NAMESPACE).ttl(TTL).handler(recorder.clone()).open().await.unwrap();
     let other = session("other").await;
@@ -139,7 +139,7 @@ async fn waits_that_are_given_up_while_no_gateway_answers_are_gone_when_one_does
     });
     eventually_waiting(&client(), &granted, 1).await;
     eventually_waiting(&client(), &waited, 1).await;
-    proxy.set(ProxyMode::Cut);
+    proxy.set_mode(ProxyMode::Cut);
     recorder.eventually("jeopardy").await;
     giving.release().await.unwrap();
     eventually("it is granted", async || get_lock(&client(), &granted).await.holders_total == 1).await;
@@ -147,7 +147,7 @@ async fn waits_that_are_given_up_while_no_gateway_answers_are_gone_when_one_does
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
     }
-    proxy.set(ProxyMode::Open);
+    proxy.set_mode(ProxyMode::Open);
     eventually_nothing_left(&cut, &granted).await;
     eventually_waiting(&client(), &waited, 0).await;
     keeping.release().await.unwrap();

@@ -6,14 +6,14 @@ use holdfast_client::{Client, EndReason, Error, LossReason, Session};
 
 use crate::recorder::Recorder;
 use crate::support::{
-    NAMESPACE, Proxy, ProxyMode, SHORT_TTL, TTL, client, delete, eventually, eventually_waiting, get_lock, in_time,
-    key, server, session, unique_name, wait_followed,
+    NAMESPACE, ProxyMode, SHORT_TTL, TTL, TcpProxy, client, delete, eventually, eventually_waiting, get_lock, in_time,
+    key, proxy, session, unique_name, wait_followed,
 };
 
 /// How often a loss is tried on a busy machine.
 const MAX_TRIES: usize = 5;
 
-async fn session_through(proxies: &[&Proxy], ttl: Duration, recorder: &Recorder) -> Session {
+async fn session_through(proxies: &[&TcpProxy], ttl: Duration, recorder: &Recorder) -> Session {
     let builder = proxies.iter().fold(Client::builder(), |builder, proxy| builder.gateway(proxy.url()));
     // A leader's gateway would be a way around the proxies.
     let client = builder.api_key(key()).prefer_leader(false).build().unwrap();
@@ -23,7 +23,7 @@ async fn session_through(proxies: &[&Proxy], ttl: Duration, recorder: &Recorder)
 
 #[tokio::test]
 async fn holds_and_waits_survive_a_cut_and_a_release_sent_into_it_is_done() {
-    let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
+    let (proxy, recorder) = (proxy(), Recorder::default());
     let (cut, other) = (session_through(&[&proxy], TTL, &recorder).await, session("other").await);
     let (kept, freed, awaited, asked) =
         (unique_name("kept"), unique_name("freed"), unique_name("awaited"), unique_name("asked"));
@@ -36,7 +36,7 @@ async fn holds_and_waits_survive_a_cut_and_a_release_sent_into_it_is_done() {
     };
     let waiting = lock(&awaited);
     eventually_waiting(&client(), &awaited, 1).await;
-    proxy.set(ProxyMode::Cut);
+    proxy.set_mode(ProxyMode::Cut);
     recorder.eventually("jeopardy").await;
     // All of this happens while nobody can be told.
     let releasing = tokio::spawn(freeing.release());
@@ -45,7 +45,7 @@ async fn holds_and_waits_survive_a_cut_and_a_release_sent_into_it_is_done() {
     eventually("it is granted", async || get_lock(&client(), &awaited).await.holders_total == 1).await;
     assert!(!waiting.is_finished() && !asking.is_finished() && !releasing.is_finished());
     assert!(!keeping.is_lost());
-    proxy.set(ProxyMode::Open);
+    proxy.set_mode(ProxyMode::Open);
     in_time("the grant", waiting).await.unwrap().release().await.unwrap();
     in_time("the other grant", asking).await.unwrap().release().await.unwrap();
     in_time("the release", releasing).await.unwrap().unwrap();
@@ -61,16 +61,16 @@ async fn holds_and_waits_survive_a_cut_and_a_release_sent_into_it_is_done() {
 /// again.
 #[tokio::test]
 async fn of_two_who_believe_to_hold_a_lock_one_is_told_duplicate() {
-    let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
+    let (proxy, recorder) = (proxy(), Recorder::default());
     let (cut, other) = (session_through(&[&proxy], TTL, &recorder).await, session("other").await);
     let name = unique_name("twice");
     let first = cut.mutex(name.as_str()).lock().await.unwrap();
-    proxy.set(ProxyMode::Cut);
+    proxy.set_mode(ProxyMode::Cut);
     recorder.eventually("jeopardy").await;
     delete(&client(), &name).await;
     let second = other.mutex(name.as_str()).lock().await.unwrap();
     assert!(!first.is_lost() && !second.is_lost());
-    proxy.set(ProxyMode::Open);
+    proxy.set_mode(ProxyMode::Open);
     let LossReason::Duplicate(Some(owner)) = in_time("the loss", first.lost()).await else {
         panic!("{:?}", first.loss())
     };
@@ -84,7 +84,7 @@ async fn of_two_who_believe_to_hold_a_lock_one_is_told_duplicate() {
 
 /// Cuts a session off from everybody. How much later than its deadline it is told that it is lost.
 async fn lose_unreachable_session() -> Duration {
-    let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
+    let (proxy, recorder) = (proxy(), Recorder::default());
     let (cut, other) = (session_through(&[&proxy], SHORT_TTL * 3, &recorder).await, session("other").await);
     let (mine, theirs) = (unique_name("mine"), unique_name("theirs"));
     let guard = cut.mutex(mine.as_str()).lock().await.unwrap();
@@ -99,7 +99,7 @@ async fn lose_unreachable_session() -> Duration {
         async move { (mutex.lock().await.unwrap(), Instant::now()) }
     });
     eventually_waiting(&client(), &mine, 1).await;
-    proxy.set(ProxyMode::Cut);
+    proxy.set_mode(ProxyMode::Cut);
     recorder.eventually("jeopardy").await;
     let deadline = guard.deadline();
     let lost = in_time("the loss", guard.lost()).await;
@@ -111,7 +111,7 @@ async fn lose_unreachable_session() -> Duration {
     assert!(granted_at > deadline, "nobody else has it before the first knows that it has not");
     assert!(next.fencing_token() > guard.fencing_token());
     // The way back changes nothing any more.
-    proxy.set(ProxyMode::Open);
+    proxy.set_mode(ProxyMode::Open);
     assert!(guard.is_lost());
     recorder.eventually(&format!("ended: {}", EndReason::Unreachable)).await;
     late
@@ -128,20 +128,20 @@ async fn a_session_that_nobody_can_reach_is_lost_at_the_deadline() {
     }
 }
 
-/// The service may have counted from the moment at which a sign of life was sent.
+/// The service may have counted from the moment at which a keep-alive was sent.
 #[tokio::test]
 async fn the_deadline_counts_from_its_sending_however_late_the_answer_comes() {
-    let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
+    let (proxy, recorder) = (proxy(), Recorder::default());
     let ttl = SHORT_TTL * 9;
     let session = session_through(&[&proxy], ttl, &recorder).await;
     let opened = session.deadline();
     eventually("it is kept alive", async || session.deadline() > opened).await;
     let before = session.deadline();
-    proxy.set(ProxyMode::Silent);
+    proxy.set_mode(ProxyMode::Silent);
     // The next one is sent after a third of the time to live, and comes through after half of it.
     wait_for(ttl / 2).await;
     assert_eq!(session.deadline(), before);
-    proxy.set(ProxyMode::Open);
+    proxy.set_mode(ProxyMode::Open);
     eventually("it is kept alive", async || session.deadline() > before).await;
     let moved_by = session.deadline() - before;
     assert!(moved_by > ttl / 4 && moved_by < ttl / 2 - Duration::from_millis(50), "{moved_by:?}");
@@ -154,15 +154,15 @@ async fn wait_for(duration: Duration) {
 
 #[tokio::test]
 async fn a_silent_gateway_is_left_for_another_one_in_time() {
-    let (first, second) = (Proxy::start(server().address()).await, Proxy::start(server().address()).await);
+    let (first, second) = (proxy(), proxy());
     let recorder = Recorder::default();
     let ttl = SHORT_TTL * 6;
     let session = session_through(&[&first, &second], ttl, &recorder).await;
     let guard = session.mutex(unique_name("quiet")).lock().await.unwrap();
     // Which of them serves was drawn: silence the one, then the other.
     for (silent, open) in [(&first, &second), (&second, &first)] {
-        open.set(ProxyMode::Open);
-        silent.set(ProxyMode::Silent);
+        open.set_mode(ProxyMode::Open);
+        silent.set_mode(ProxyMode::Silent);
         let before = session.deadline();
         eventually("it is kept alive", async || session.deadline() > before + ttl).await;
         assert!(!guard.is_lost());
@@ -175,7 +175,7 @@ async fn a_silent_gateway_is_left_for_another_one_in_time() {
 
 #[tokio::test]
 async fn a_session_that_somebody_else_ends_is_over() {
-    let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
+    let (proxy, recorder) = (proxy(), Recorder::default());
     let session = session_through(&[&proxy], TTL, &recorder).await;
     wait_followed(&session).await;
     let guard = session.mutex(unique_name("stolen")).lock().await.unwrap();

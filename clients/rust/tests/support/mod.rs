@@ -2,18 +2,16 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-mod proxy;
-
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_client::{Client, Session, protocol};
+pub(crate) use holdfast_testkit::{ProxyMode, TcpProxy, eventually_true as eventually};
 use holdfast_testkit::{Standalone, scratch};
-pub(crate) use proxy::{Proxy, ProxyMode};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -25,7 +23,6 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) const SHORT_TTL: Duration = Duration::from_secs(1);
 /// The namespace that a first start makes.
 pub(crate) const NAMESPACE: &str = "demo";
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 static SERVER: OnceLock<Standalone> = OnceLock::new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
@@ -35,8 +32,13 @@ pub(crate) fn server() -> &'static Standalone {
     SERVER.get_or_init(|| Standalone::start(&scratch(), &[]))
 }
 
+/// A way to it.
+pub(crate) fn proxy() -> TcpProxy {
+    TcpProxy::to(server().address())
+}
+
 pub(crate) fn url() -> String {
-    format!("http://{}", server().address())
+    server().url()
 }
 
 pub(crate) fn key() -> String {
@@ -92,15 +94,6 @@ pub(crate) async fn eventually_nothing_left(session: &Session, name: &str) {
         lock.holders_total == 0 && lock.waiting == 0 && session.request_count() == 0
     })
     .await;
-}
-
-/// Waits until something is so.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so().await {
-        assert!(began.elapsed() < MAX_WAIT, "{what}: not within {MAX_WAIT:?}");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
 }
 
 /// What comes within good time.

@@ -5,6 +5,7 @@
 
 mod child;
 mod cluster;
+mod first_start;
 mod launch_plan;
 mod log;
 mod ready;
@@ -17,11 +18,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use futures::future::join_all;
-use holdfast_bootstrap::{BootstrapError, RestApi, Secrets};
-use tokio::time::{Instant, sleep};
+use holdfast_bootstrap::Secrets;
+use tokio::time::Instant;
 
 use crate::topology;
 use cluster::Cluster;
+use first_start::first_start;
 use launch_plan::Plan;
 use log::Log;
 use ready::Readiness;
@@ -31,9 +33,6 @@ const DEFAULT_DATA_DIR: &str = "./data/cluster";
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 /// Time for all processes to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the first calls may fail because shards are still electing leaders.
-const FIRST_START_TIMEOUT: Duration = Duration::from_secs(30);
-const FIRST_START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Flags of `dev cluster up`.
 #[derive(Debug, Args)]
@@ -125,28 +124,4 @@ fn next_command(plan: &Plan, secrets: &Secrets) -> String {
     }
     let own = std::env::args().next().unwrap_or_else(|| "dev".to_owned());
     command + &own + " seed-accounts"
-}
-
-/// Creates the demo account if it does not exist yet. A gateway is ready when it reaches the accounts shard; the shards
-/// of namespaces and locks may take slightly longer.
-async fn first_start(secrets: &Secrets, url: &str, log: &Log) -> Result<String> {
-    let deadline = Instant::now() + FIRST_START_TIMEOUT;
-    loop {
-        match secrets.first_start(&RestApi(url), url).await {
-            Ok(welcome) => return Ok(welcome),
-            Err(error) if is_transient(&error) && Instant::now() < deadline => {
-                log.write_line(format!("not yet: {error}")).await;
-                sleep(FIRST_START_RETRY_DELAY).await;
-            }
-            Err(error) => return Err(error).context("the first start is not complete; start again to continue it"),
-        }
-    }
-}
-
-fn is_transient(error: &BootstrapError) -> bool {
-    match error {
-        BootstrapError::Rejected { code, .. } => ["UNAVAILABLE", "DEADLINE_EXCEEDED"].contains(&code.as_str()),
-        BootstrapError::Http(error) => error.is_connect() || error.is_timeout(),
-        _ => false,
-    }
 }

@@ -1,4 +1,4 @@
-//! A lock that others ask for, politely and then by force, and one that is kept at least so long.
+//! Requests to release a lock, first polite and then by force, and a lock with a minimum hold time.
 
 use anyhow::Result;
 use serde_json::{Value, json};

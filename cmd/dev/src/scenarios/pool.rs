@@ -1,4 +1,4 @@
-//! Leases of named things, and a queue in which who wants one thing holds up only those who want the same.
+//! Holds of named members, and a queue in which a request for one member delays only requests for the same member.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -15,10 +15,9 @@ use super::ScenarioArgs;
 use super::runner::{POLL_INTERVAL, ScenarioRunner};
 use super::socket::Socket;
 
-/// How long the session of a worker who loses his connection lives without signs of life: longer than the steps up to
-/// the change of leader take.
+/// Time to live of the session of the worker who loses his connection: longer than the steps up to the leader change.
 const LOST_TTL_MS: u64 = 8_000;
-/// The same for sessions that go on: longer than the rebuild.
+/// Time to live of the sessions that go on: longer than the rebuild.
 const SESSION_TTL_MS: u64 = 60_000;
 /// Longer than an election, and the end of all earlier sessions.
 const REBUILD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -107,8 +106,8 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
     stage.check(true, format_args!("the table is READY, in the epoch {epoch}"))?;
 
     stage.print_step(
-        "Workers open sessions; ben's lives eight seconds after its last sign of life. ann takes the oven and ben the \
-               mixer, which no disk hears of",
+        "Workers open sessions; ben's ends eight seconds after its last keep-alive. ann takes the oven and ben the \
+               mixer; nothing is written to disk",
     )?;
     let mut ann = Worker::connect(stage, "ann", SESSION_TTL_MS).await?;
     let mut cay = Worker::connect(stage, "cay", SESSION_TTL_MS).await?;
@@ -119,8 +118,8 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
     stage.check(state["state"] == "ENQUEUED", "cay waits for the mixer")?;
 
     stage.print_step(
-        "ben gives a last sign of life and loses his connection. Nobody can tell him anything now. He counts the eight \
-               seconds by himself, and uses the mixer until they are over",
+        "ben sends a last keep-alive and loses his connection. The service cannot reach him now. He counts the eight \
+               seconds himself, and uses the mixer until they are over",
     )?;
     ben.socket.send("keepalive", json!({})).await?;
     ben.socket.expect_message("kept_alive").await?;
@@ -130,7 +129,7 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
     stage.print_step("The leader changes: another node leads. The locks were in the memory of the old one")?;
     transfer_leadership(stage, args, &shard, &node).await?;
 
-    stage.print_step("ann and cay give a sign of life, and learn what the new leader makes of their sessions")?;
+    stage.print_step("ann and cay resume their sessions at the new leader")?;
     let is_anew = ann.reconnect(stage, "oven").await?;
     cay.reconnect(stage, "mixer").await?;
 
@@ -148,7 +147,7 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
         format_args!("cay's token {token} is above ben's {mixer}: stores reject what ben still sends"),
     )?;
     let silent_for = last_sign.elapsed() + Duration::from_millis(100);
-    let told = format!("that was {} ms after ben's last sign of life", last_sign.elapsed().as_millis());
+    let told = format!("that was {} ms after ben's last keep-alive", last_sign.elapsed().as_millis());
     stage.check(silent_for >= Duration::from_millis(LOST_TTL_MS), told)?;
     if !is_anew {
         return stage.check(true, format_args!("ann had the oven all the time, with the token {oven}"));

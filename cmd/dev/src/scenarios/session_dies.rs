@@ -11,7 +11,7 @@ use super::runner::ScenarioRunner;
 const SESSION_TTL_MS: u64 = 5_000;
 
 pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
-    stage.print_step("A worker connects and opens a session that lives five seconds after its last sign of life")?;
+    stage.print_step("A worker connects and opens a session that ends five seconds after its last keep-alive")?;
     let mut worker = stage.socket().await?;
     worker.send("open", json!({"process_id": "worker", "ttl_ms": SESSION_TTL_MS, "metadata": {}})).await?;
     let opened = worker.expect_message("opened").await?;
@@ -29,9 +29,8 @@ pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
         stage.check(state["state"] == "ACQUIRED", format_args!("{lock} is the worker's"))?;
     }
 
-    stage.print_step(
-        "ben waits for one of the machines. As long as the worker gives signs of life, he does so in vain",
-    )?;
+    stage
+        .print_step("ben waits for one of the machines. He does not get it as long as the worker sends keep-alives")?;
     let ben = stage.acquire_waiting("ben", &[("machine-1", "WRITE")])?;
     stage.wait_for_waiters("machine-1", 1).await?;
     worker.send("keepalive", json!({})).await?;
@@ -54,7 +53,7 @@ pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
     stage.await_grant(ben).await?;
     let silent_for = last_sign.elapsed() + Duration::from_millis(100);
     let told = format!(
-        "that was {} ms after the last sign of life, and no sooner than promised",
+        "that was {} ms after the last keep-alive, and no sooner than promised",
         last_sign.elapsed().as_millis()
     );
     stage.check(silent_for >= Duration::from_millis(SESSION_TTL_MS), told)?;

@@ -21,7 +21,7 @@ pub(crate) fn lock(lock: &v1::Lock) -> Value {
 }
 
 fn holder(holder: &v1::Holder) -> Value {
-    json!({
+    let mut shown = json!({
         "process_id": holder.process_id,
         "session_id": holder.session_id,
         "holder": holder.holder,
@@ -35,8 +35,11 @@ fn holder(holder: &v1::Holder) -> Value {
             holder::Phase::Transition => "TRANSITION",
         },
         "metadata": holder.metadata,
-        "release_requested": holder.release_requested.as_ref().map(release_request),
-    })
+    });
+    if let Some(request) = &holder.release_requested {
+        shown["release_requested"] = release_request(request);
+    }
+    shown
 }
 
 fn release_request(request: &v1::ReleaseRequest) -> Value {
@@ -59,14 +62,24 @@ pub(crate) fn refused(answer: &v1::AcquireLockResponse) -> Value {
         shown["waiting"] = json!(blocker.waiting);
         shown
     };
+    let mut shown = json!({
+        "code": reason.code().as_str_name(),
+        "blockers": reason.blockers.iter().map(blocker).collect::<Vec<_>>(),
+        "queue_position": reason.queue_position,
+    });
+    if !reason.cycle.is_empty() {
+        shown["cycle"] = reason.cycle.iter().map(cycle_step).collect();
+    }
+    json!({"success": false, "reason": shown, "lock": answer.lock.as_ref().map(lock)})
+}
+
+fn cycle_step(step: &v1::CycleStep) -> Value {
     json!({
-        "success": false,
-        "reason": {
-            "code": reason.code().as_str_name(),
-            "blockers": reason.blockers.iter().map(blocker).collect::<Vec<_>>(),
-            "queue_position": reason.queue_position,
-        },
-        "lock": answer.lock.as_ref().map(lock),
+        "process_id": step.process_id,
+        "session_id": step.session_id,
+        "holder": step.holder,
+        "path": step.path,
+        "waiting": step.waiting,
     })
 }
 
@@ -176,7 +189,7 @@ pub(crate) fn pool_member(member: &v1::PoolMemberState) -> Value {
 }
 
 pub(crate) fn permit_holder(holder: &v1::PermitHolder) -> Value {
-    json!({
+    let mut shown = json!({
         "process_id": holder.process_id,
         "session_id": holder.session_id,
         "holder": holder.holder,
@@ -189,8 +202,11 @@ pub(crate) fn permit_holder(holder: &v1::PermitHolder) -> Value {
         "remaining_ms": holder.remaining_ms,
         "phase": holder.phase().as_str_name(),
         "metadata": holder.metadata,
-        "release_requested": holder.release_requested.as_ref().map(release_request),
-    })
+    });
+    if let Some(request) = &holder.release_requested {
+        shown["release_requested"] = release_request(request);
+    }
+    shown
 }
 
 pub(crate) fn latch(latch: &v1::Latch) -> Value {
@@ -315,4 +331,22 @@ pub(crate) fn api_key(key: &v1::ApiKey) -> Value {
         shown["api_key"] = json!(secret);
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_shows_its_cycle_and_no_other_has_one() {
+        let step = v1::CycleStep { process_id: "p".into(), path: vec!["a".into()], ..v1::CycleStep::default() };
+        let of = |cycle: Vec<v1::CycleStep>| {
+            let reason = v1::Refusal { cycle, ..v1::Refusal::default() };
+            refused(&v1::AcquireLockResponse { reason: Some(reason), ..v1::AcquireLockResponse::default() })
+        };
+        let expected =
+            json!([{"process_id": "p", "session_id": null, "holder": null, "path": ["a"], "waiting": false}]);
+        assert_eq!(of(vec![step])["reason"]["cycle"], expected);
+        assert!(of(vec![])["reason"].get("cycle").is_none());
+    }
 }

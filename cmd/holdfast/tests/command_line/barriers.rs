@@ -1,9 +1,10 @@
 //! Barriers from the shell.
 
+use holdfast_testkit::eventually_blocking;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{RunningCall, call, eventually, holdfast_at, server, unique_name, value, values};
+use crate::support::{RunningCall, call, holdfast_at, server, unique_name, value, values};
 
 fn waiting(name: &str, party: &str) -> RunningCall {
     let arguments = ["barrier", "wait", name, "--parties", "2", "--as", party];
@@ -13,7 +14,7 @@ fn waiting(name: &str, party: &str) -> RunningCall {
 /// Waits until so many have arrived at the barrier.
 fn eventually_arrived(name: &str, count: u64) {
     let is_shown = |barrier: &Value| barrier["name"] == name && barrier["arrived"] == count;
-    eventually("they have arrived", || values(&["barrier", "ls"]).iter().any(is_shown));
+    eventually_blocking("they have arrived", || values(&["barrier", "ls"]).iter().any(is_shown));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Latches from the shell.
 
-use crate::support::{RunningCall, call, eventually, holdfast_at, server, unique_name, value, values};
+use holdfast_testkit::eventually_blocking;
+
+use crate::support::{RunningCall, call, holdfast_at, server, unique_name, value, values};
 
 #[test]
 fn jobs_are_counted_once_and_a_wait_says_how_it_ended_by_its_status() {
@@ -17,7 +19,7 @@ fn jobs_are_counted_once_and_a_wait_says_how_it_ended_by_its_status() {
     assert!(shown.contains(&format!("{name} is ACTIVE: 1 of 2 done, ")), "{shown}");
     assert!(call(&["latch", "ls"]).stdout.lines().any(|line| line.starts_with(&name) && line.contains("1 of 2")));
     let mut waiting = RunningCall::start(holdfast_at(server(), &["latch", "wait", &name]));
-    eventually("somebody waits", || value(&["latch", "get", &name])["waiters"] == 1);
+    eventually_blocking("somebody waits", || value(&["latch", "get", &name])["waiters"] == 1);
     let shown = call(&["latch", "get", &name]).stdout;
     assert!(shown.ends_with(", 1 waiting\n"), "{shown}");
     value(&["latch", "done", &name, "--id", "invoices"]);

@@ -5,15 +5,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-use holdfast_testkit::{Standalone, scratch};
+use holdfast_testkit::{Standalone, eventually_blocking, scratch};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-/// Far longer than anything takes that is not about time.
-const MAX_WAIT: Duration = Duration::from_secs(30);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 static SERVER: OnceLock<Standalone> = OnceLock::new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
@@ -120,17 +115,14 @@ impl RunningCall {
 
     /// Waits for its end; the status and what it said on standard error that was not read yet.
     pub(crate) fn wait_for_end(mut self) -> (ExitStatus, String) {
-        let began = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(began.elapsed() < MAX_WAIT, "it does not end");
-            std::thread::sleep(POLL_INTERVAL);
-        };
+        let mut status = None;
+        eventually_blocking("it ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).unwrap();
-        (status, said)
+        (status.unwrap(), said)
     }
 }
 
@@ -151,14 +143,5 @@ pub(crate) fn hold_lock(name: &str) -> RunningCall {
 
 /// Waits until so many wait for the lock.
 pub(crate) fn wait_for_waiting(name: &str, count: u64) {
-    eventually(&format!("{count} wait"), || value(&["get", name])["waiting"] == count);
-}
-
-/// Waits until something is so.
-pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < MAX_WAIT, "{what}: not within {MAX_WAIT:?}");
-        std::thread::sleep(POLL_INTERVAL);
-    }
+    eventually_blocking(&format!("{count} wait"), || value(&["get", name])["waiting"] == count);
 }

@@ -1,4 +1,4 @@
-//! Validates requests about things of other kinds than locks.
+//! Validates requests for conditions, semaphores, pools, latches and barriers.
 
 use holdfast_types::{
     AWAIT_MS, BARRIER_RETAIN_MS, DEFAULT_BARRIER_RETAIN_MS, DEFAULT_LATCH_EXPIRES_IN_MS, DEFAULT_LATCH_RETAIN_MS,

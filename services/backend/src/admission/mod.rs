@@ -8,10 +8,10 @@
 //!
 //! A slow call releases its permit: it waits for something else, such as a leader, that other calls do not need. It
 //! counts as an open call of its account until it ends. Calls that wait at the shard are counted apart, see
-//! [`HeldCalls`].
+//! [`DeferredCalls`].
 
 mod concurrency_limit;
-mod held_calls;
+mod deferred_calls;
 mod state;
 
 use std::fmt;
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use concurrency_limit::ConcurrencyLimit;
 use state::{Admitted, State, queue_is_full};
 
-pub(crate) use held_calls::{HeldCall, HeldCalls};
+pub(crate) use deferred_calls::{DeferredCall, DeferredCalls};
 
 /// How long a call is queued: after that, a later retry serves the caller better.
 const MAX_WAIT: Duration = Duration::from_millis(limit::MAX_QUEUED_MS);
@@ -71,7 +71,7 @@ pub(crate) struct Share {
     /// Calls that are queued or in progress, besides urgent and held ones.
     pub(crate) max_open_calls: u64,
     pub(crate) max_held_calls: u64,
-    /// Waits for what is held back at the leader.
+    /// Maximum number of waits for replies that the leader holds back.
     pub(crate) max_held_questions: u64,
 }
 
@@ -153,8 +153,8 @@ struct QueuedCall {
 
 /// Describes the metrics of admission.
 pub(crate) fn describe_metrics() {
-    describe_gauge!("holdfast_calls_in_flight", "Calls in flight at the shards.");
-    describe_gauge!("holdfast_calls_queued", "Calls that wait for a permit.");
+    describe_gauge!("holdfast_calls_in_flight", "Calls to shards in flight.");
+    describe_gauge!("holdfast_calls_queued", "Calls waiting for a permit.");
 }
 
 /// Returns the error for a call that a limit of this gateway rejects.

@@ -370,7 +370,7 @@ impl SharerState {
         self.in_flight < share || (self.in_flight < MAX_LIGHT_CALLS && self.load.is_light())
     }
 
-    /// Returns whether anything of it counts, besides what is queued.
+    /// Returns true if it has calls or recent load, besides queued calls.
     fn is_in_use(&self) -> bool {
         self.in_flight > 0 || self.open > 0 || self.urgent > 0 || self.load.is_recent()
     }

@@ -99,7 +99,7 @@ async fn run(router: Router, accounts: Arc<Accounts>, health: Arc<FeedHealth>) {
                 accounts.invalidate_all();
                 subscription.restart(Some(now + 1));
             }
-            Err(error) => tracing::warn!(%error, "the accounts shard does not tell its changes"),
+            Err(error) => tracing::warn!(%error, "account change subscription failed"),
         }
     }
 }

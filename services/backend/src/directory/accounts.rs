@@ -159,6 +159,6 @@ impl Accounts {
 
 /// The error for a response that does not fit the query.
 pub(super) fn unexpected_outcome(outcome: &Result<Response, CommandError>) -> ApiError {
-    tracing::error!(?outcome, "a shard gave an answer of another kind than was asked for");
+    tracing::error!(?outcome, "unexpected kind of response from shard");
     ApiError::internal("a shard gave an answer that this gateway does not understand")
 }

@@ -1,5 +1,5 @@
-//! Numbers that tell whether what was looked up of an account is still current. A change of one account makes only its
-//! own callers be checked again, and those of the few accounts that share its number.
+//! Numbers that tell whether cached data of an account is still current. After a change of one account, the gateway
+//! checks again only its callers and the callers of the few accounts that share its number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,8 +32,8 @@ impl Generations {
         self.number(account).map_or(0, |number| number.load(Ordering::Acquire))
     }
 
-    /// Call it after the caches have discarded what changed of the account: whoever reads the new number finds nothing
-    /// older in them.
+    /// Call it after the caches have discarded the changed data of the account: a reader of the new number finds
+    /// nothing older in them.
     pub(super) fn begin(&self, account: AccountId) {
         // First, so that whoever reads the new number of the account also finds that something has changed.
         self.any.fetch_add(1, Ordering::AcqRel);

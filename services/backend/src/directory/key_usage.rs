@@ -95,7 +95,7 @@ async fn run(router: Router, used: Arc<KeyUsage>) {
         match router.command(Application::Accounts, SHARD_KEY, &command, RetryPolicy::LaterTerm, deadline).await {
             Ok(_) => used.mark_reported(keys),
             Err(error) => {
-                tracing::debug!(%error, "the accounts shard is not told which keys were used");
+                tracing::debug!(%error, "API key usage report failed");
                 used.requeue(keys);
             }
         }

@@ -34,7 +34,7 @@ pub(crate) use namespaces::KnownNamespace;
 /// The caches, and the tasks that follow the accounts shard and report key usage to it.
 pub(crate) struct Directory {
     tasks: TaskSet,
-    /// Those that no call needs.
+    /// Tasks that no call needs.
     usage_tasks: TaskSet,
     accounts: Arc<Accounts>,
     namespaces: Namespaces,
@@ -43,7 +43,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Starts to follow the accounts shard; `clocks` age what is known of it. Needs a tokio runtime.
+    /// Starts to follow the accounts shard; `clocks` measure the age of cached data. Needs a tokio runtime.
     pub(crate) fn start(router: Router, admission: Arc<Admission>, clocks: Clocks) -> Self {
         let accounts = Arc::new(Accounts::new(router.clone(), Arc::clone(&admission)));
         let (tasks, usage_tasks) = (TaskSet::new(TaskOwner::process()), TaskSet::new(TaskOwner::process()));
@@ -71,7 +71,7 @@ impl Directory {
         self.accounts.api_key(key_id, || Ok(()), deadline).await
     }
 
-    /// As [`Self::api_key`], for a key that somebody presents. Asks `may_look_up` before it looks up a key that is not
+    /// As [`Self::api_key`], for a key that a caller presents. Calls `may_look_up` before it looks up a key that is not
     /// in memory.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::route_error::route_error;
 /// Maximum cached namespaces; others are fetched again.
 const MAX_NAMESPACES: u64 = 200_000;
 
-/// What is known of an existing namespace. It never changes in an incarnation.
+/// The cached facts about an existing namespace. They never change within an incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownNamespace {
     pub(crate) incarnation: Incarnation,

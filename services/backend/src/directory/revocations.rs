@@ -1,8 +1,7 @@
 //! Keys that changed since this gateway began to track changes: tokens of all other keys are valid by their signature
 //! alone.
 //!
-//! Changes are kept by account. An account with more of them than are kept puts its own tokens in doubt, not those of
-//! others.
+//! Changes are kept by account. An account with more changes than are kept puts only its own tokens in doubt.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -107,7 +107,7 @@ impl EventCursor {
                 Ok(reply) => return parse_page(&reply, &self.namespace.name),
                 // Most likely another replica is about to lead; no events are lost meanwhile.
                 Err(error) if Instant::now() < give_up_at => {
-                    tracing::debug!(%error, "a watcher queries again");
+                    tracing::debug!(%error, "event query failed; retrying");
                     sleep(RETRY_DELAY).await;
                 }
                 Err(error) => return Err(error),
@@ -164,7 +164,7 @@ fn parse_page(reply: &Reply, name: &str) -> ApiResult<EventPage> {
         Err(CommandError::NamespaceNotFound) => Err(ApiError::namespace_not_found(name)),
         Err(refusal) => Err(refusal.into()),
         Ok(answer) => {
-            tracing::error!(?answer, "a shard gave an answer of another kind than was asked for");
+            tracing::error!(?answer, "unexpected kind of response from shard");
             Err(ApiError::internal("a shard gave an answer that this gateway does not understand"))
         }
     }

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 /// Approximate bytes of all events, beyond which each account keeps an equal share of them, besides latest pages.
 const MAX_SHARED_BYTES: usize = 16 << 20;
-/// Approximate bytes of all events, after which only latest pages remain, whoever has them. It takes many accounts that
-/// get there at once: each is within its share at its next event.
+/// Approximate bytes of all events, beyond which only the latest pages remain, for every account. Only many accounts at
+/// once reach it, because each is within its share at its next event.
 const MAX_TOTAL_BYTES: usize = 32 << 20;
 
 /// Counts the bytes of all feeds. Clones share the counts.
@@ -19,12 +19,12 @@ pub(super) struct FeedMemory(Arc<Mutex<Usage>>);
 #[derive(Default)]
 struct Usage {
     total: usize,
-    /// Of those that have any.
+    /// Bytes of each account that has events.
     accounts: HashMap<AccountId, usize>,
 }
 
 impl FeedMemory {
-    /// Counts bytes that an account's feed has more, and those that it has less.
+    /// Counts the bytes added to an account's feed and the bytes removed from it.
     pub(super) fn resize(&self, account: AccountId, added: usize, removed: usize) {
         let mut usage = self.0.lock();
         usage.total = usage.total + added - removed;

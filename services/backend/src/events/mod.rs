@@ -58,7 +58,7 @@ impl Service {
             Selection { prefix: validate::prefix(&request.prefix, tenant.limits())?, kinds: request.kinds()? };
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let permit = self.inner.watchers.acquire(tenant.account.id)?;
-        let held = self.inner.held_calls.acquire(Share::from(tenant.account), 0)?;
+        let held = self.inner.deferred_calls.acquire(Share::from(tenant.account), 0)?;
         let standing = AccessWatch::new(self.clone(), caller.clone());
         let from = request.from_revision;
         let pages =

@@ -41,7 +41,7 @@ impl EventStream {
     ) -> Self {
         let (demand, demanded) = mpsc::channel(1);
         let (delivery, delivered) = mpsc::channel(1);
-        let task = spawn_temporary("watcher", async move {
+        let task = spawn_temporary("event_stream", async move {
             let reason = tokio::select! {
                 () = stopping.cancelled() => resumable_end("this gateway stops"),
                 () = delivery.closed() => resumable_end("the reader is gone"),
@@ -77,7 +77,7 @@ impl EventStream {
             None => match (&mut self.task).await {
                 Ok(reason) => Err(reason),
                 Err(error) => {
-                    tracing::error!(%error, "a watcher's task ended badly");
+                    tracing::error!(%error, "event stream task failed");
                     Err(ApiError::internal("the stream ended by a fault of the service"))
                 }
             },

@@ -83,15 +83,12 @@ impl Service {
         checked: &CheckedAcquire<'_>,
     ) -> ApiResult<AcquireLocksAnswer> {
         let tenant = caller.tenant()?;
-        // The rate limit never applies to an extension, because its owner would lose its holds.
-        if checked.terms.fencing_token.is_none()
-            && let Err(limited) = self.inner.rates.admit(tenant.account, context.body_bytes())
-        {
-            // The check for an extension must cost less than the rejected call.
-            let may_look = self.inner.rates.admit_extension_check(tenant.account);
-            if !may_look || !Box::pin(self.is_extension(tenant, context, checked)).await? {
-                return Err(limited);
-            }
+        if checked.terms.fencing_token.is_none() {
+            let holds = |namespace| {
+                let (owner, claims) = (checked.owner.clone(), checked.claims.clone());
+                Query::Holds { namespace, owner, claims }
+            };
+            self.admit_unless_extension(tenant, context, checked.namespace, holds).await?;
         }
         let longer = checked.waiting.map(|waiting| context.with_wait(Duration::from_millis(waiting.wait_ms)));
         let make = |namespace| to_shard_request(checked, namespace);
@@ -155,19 +152,23 @@ fn to_shard_request(checked: &CheckedAcquire<'_>, namespace: NamespaceRef) -> Sh
 }
 
 impl Service {
-    /// Returns whether the owner already has all holds, so that the acquire only extends them.
-    async fn is_extension(
+    /// Admits a call at the account's rate; beyond the rate, only if it merely extends what its owner has, which the
+    /// owner would lose otherwise. `query` finds that out at the leader: it must return [`Response::Holds`].
+    pub(super) async fn admit_unless_extension(
         &self,
         tenant: TenantContext<'_>,
         context: &CallContext,
-        checked: &CheckedAcquire<'_>,
-    ) -> ApiResult<bool> {
-        let make = |namespace| {
-            let (owner, claims) = (checked.owner.clone(), checked.claims.clone());
-            ShardRequest::from(Query::Holds { namespace, owner, claims })
-        };
-        let reply = self.call_locks(tenant, checked.namespace, context, make).await?;
-        expect_answer!(reply.outcome?, Response::Holds(holds) => holds)
+        namespace: &str,
+        query: impl Fn(NamespaceRef) -> Query,
+    ) -> ApiResult<()> {
+        let Err(limited) = self.inner.rates.admit(tenant.account, context.body_bytes()) else { return Ok(()) };
+        // The query must cost less than the rejected call.
+        if !self.inner.rates.admit_extension_check(tenant.account) {
+            return Err(limited);
+        }
+        let make = |namespace| ShardRequest::from(query(namespace));
+        let reply = Box::pin(self.call_locks(tenant, namespace, context, make)).await?;
+        if expect_answer!(reply.outcome?, Response::Holds(holds) => holds)? { Ok(()) } else { Err(limited) }
     }
 }
 

@@ -128,7 +128,7 @@ impl Service {
     fn generate_key(&self, caller: &AuthContext, account: AccountId, context: &CallContext) -> ApiResult<ApiKeySecret> {
         let Some(key) = &context.idempotency_key else {
             return ApiKeySecret::generate(&self.inner.cluster_secret).map_err(|error| {
-                tracing::error!(%error, "no API key could be generated");
+                tracing::error!(%error, "API key generation failed");
                 ApiError::internal("no API key could be generated")
             });
         };

@@ -1,4 +1,4 @@
-//! Asks the owners of locks, semaphores and pools to release what they hold.
+//! Asks the owners of locks, permits and members of pools to release these.
 
 use holdfast_api::{ApiResult, AskLockAnswer, AskPoolAnswer, AskRelease, AskSemaphoreAnswer, LockName, validate};
 use holdfast_routing::RetryPolicy;
@@ -12,7 +12,7 @@ use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
 
 impl Service {
-    /// Asks the owners of a lock and, without force, also those whose holds above or below it are in the way.
+    /// Asks the owners of a lock and, without force, the owners of conflicting holds above or below it.
     ///
     /// # Errors
     /// `QUOTA_EXCEEDED` unless it is with force, `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -92,7 +92,7 @@ impl Service {
                 true => ShardRequest::Command(Box::new(caller.audited(context, command)), RetryPolicy::Never),
             }
         };
-        self.call_and_show(tenant, context, &request.namespace, make).await
+        self.call_and_view(tenant, context, &request.namespace, make).await
     }
 }
 

@@ -1,6 +1,5 @@
 //! Barriers: parties that meet and go on together, in one generation after the other.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use holdfast_api::{
@@ -9,26 +8,20 @@ use holdfast_api::{
 };
 use holdfast_routing::RetryPolicy;
 use holdfast_types::{
-    ArriveAtBarrier as ArriveCommand, BarrierCommand, BarrierOutcome, BarrierQuery, Command,
-    ConfigureBarrier as ConfigureCommand, LeaveBarrier as LeaveCommand, LocksCommand, NamespaceRef, Owner, Path, Query,
-    Reply, Response, Revision, Scopes, WaitAtBarrier as WaitQuery,
+    ArriveAtBarrier as ArriveCommand, BarrierAnswer, BarrierCommand, BarrierOutcome, BarrierQuery, BarrierView,
+    Command, ConfigureBarrier as ConfigureCommand, LeaveBarrier as LeaveCommand, LocksCommand, NamespaceRef, Owner,
+    Path, Query, Reply, Response, Revision, Scopes, WaitAtBarrier as WaitQuery,
 };
-use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
 use super::acquire::as_outcome_unknown;
-use crate::access_watch::AccessWatch;
-use crate::admission::{HeldCall, Share};
 use crate::auth::TenantContext;
 use crate::shard_call::{ShardRequest, expect_answer};
 use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
 
-/// Between two questions about a generation that had not ended: a replica that was asked who leads answers at once.
-const ASK_AGAIN_DELAY: Duration = Duration::from_millis(100);
-
 /// What a party is told whose wait ends without an answer.
-const WAIT_GIVEN_UP: &str = "the party has arrived or left, but the end of the generation can't be told now";
+const WAIT_ABANDONED: &str = "the party has arrived or left, but the end of the generation can't be told now";
 
 /// What is asked about a generation.
 struct Question<'a> {
@@ -74,7 +67,7 @@ impl Service {
             let command = Command::Locks(LocksCommand::Barrier(BarrierCommand::Configure(configure)));
             ShardRequest::from(caller.audited(context, command))
         };
-        let (reply, shown) = self.call_and_show(tenant, context, &request.thing.namespace, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, &request.thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Barrier(barrier) => shown.barrier(barrier))
     }
 
@@ -99,9 +92,13 @@ impl Service {
         let ttl_ms = validate::permit_ttl_ms(&owner, request.ttl_ms, tenant.limits())?;
         validate::metadata(&request.metadata, tenant.limits())?;
         validate::wait_ms(request.wait_ms, tenant.limits())?;
-        self.inner.rates.admit(tenant.account, context.body_bytes())?;
+        let has_arrived = |namespace| {
+            let (path, owner) = (path.clone(), owner.clone());
+            Query::Barrier(BarrierQuery::HasArrived { namespace, path, owner })
+        };
+        self.admit_unless_extension(tenant, context, namespace, has_arrived).await?;
         // Before it arrives: whoever may not wait has not arrived either.
-        let _held = self.hold_question(tenant, request.wait_ms)?;
+        let _held = self.count_deferred(tenant, request.wait_ms)?;
         let until = Instant::now() + Duration::from_millis(request.wait_ms);
         // Without a generation, a second execution could arrive in the next one.
         let policy = if request.generation.is_some() { RetryPolicy::LaterTerm } else { RetryPolicy::Never };
@@ -143,7 +140,7 @@ impl Service {
         let path = validate::existing_thing(&thing.name, tenant.limits())?;
         validate::wait_ms(wait_ms, tenant.limits())?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        let _held = self.hold_question(tenant, wait_ms)?;
+        let _held = self.count_deferred(tenant, wait_ms)?;
         let until = Instant::now() + Duration::from_millis(wait_ms);
         let question = Question { namespace: &thing.namespace, path, generation, owner: None, leaves: false };
         self.wait_at(caller, context, question, until).await
@@ -168,7 +165,7 @@ impl Service {
         let path = validate::existing_thing(&thing.name, tenant.limits())?;
         let owner = validate::owner(&owner)?;
         validate::wait_ms(wait_ms, tenant.limits())?;
-        let _held = self.hold_question(tenant, wait_ms)?;
+        let _held = self.count_deferred(tenant, wait_ms)?;
         let until = Instant::now() + Duration::from_millis(wait_ms);
         let make = |namespace| {
             let (path, owner) = (path.clone(), owner.clone());
@@ -229,7 +226,7 @@ impl Service {
             // A second execution could delete a barrier that was made in between.
             ShardRequest::Command(Box::new(command), RetryPolicy::Never)
         };
-        let (reply, _) = self.call_and_show(tenant, context, &thing.namespace, make).await?;
+        let (reply, _) = self.call_and_view(tenant, context, &thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Done => ())
     }
 
@@ -256,12 +253,6 @@ impl Service {
         Ok(Page { items: barriers.into_iter().map(|barrier| shown.barrier(barrier)).collect(), next_page_token })
     }
 
-    /// Counts a wait until it ends, however often the shard is asked.
-    fn hold_question(&self, tenant: TenantContext<'_>, wait_ms: u64) -> ApiResult<Option<HeldCall>> {
-        let held = || self.inner.held_calls.acquire_question(Share::from(tenant.account));
-        (wait_ms > 0).then(held).transpose()
-    }
-
     /// Sends an arrival or its end.
     async fn answer_at_barrier(
         &self,
@@ -270,7 +261,7 @@ impl Service {
         namespace: &str,
         make: impl Fn(NamespaceRef) -> ShardRequest,
     ) -> ApiResult<BarrierAnswerInfo> {
-        let (reply, shown) = self.call_and_show(tenant, context, namespace, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, namespace, make).await?;
         expect_answer!(reply.outcome?, Response::AtBarrier { answer, barrier } => shown.at_barrier(answer, barrier))
     }
 
@@ -288,10 +279,10 @@ impl Service {
         }
         // It has arrived, or left, whatever becomes of the wait.
         let waited = self.wait_at(caller, context, question, until).await;
-        waited.map_err(|error| as_outcome_unknown(error, WAIT_GIVEN_UP))
+        waited.map_err(|error| as_outcome_unknown(error, WAIT_ABANDONED))
     }
 
-    /// Asks until the outcome is final, or until that instant. Whoever has no access any more stops waiting.
+    /// Queries the generation until its outcome is final, or until that instant.
     async fn wait_at(
         &self,
         caller: &AuthContext,
@@ -299,64 +290,21 @@ impl Service {
         question: Question<'_>,
         until: Instant,
     ) -> ApiResult<BarrierAnswerInfo> {
-        let tenant = caller.require(Scopes::LOCKS_READ).or_else(|_| caller.require(Scopes::LOCKS_WRITE))?;
-        let left = until.saturating_duration_since(Instant::now());
-        let context = &context.with_wait(left);
-        let answered = pin!(self.ask_until_ended(tenant, context, &question, until));
-        if left.is_zero() {
-            return answered.await;
-        }
-        tokio::select! {
-            answer = answered => answer,
-            error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => Err(error),
-        }
-    }
-
-    async fn ask_until_ended(
-        &self,
-        tenant: TenantContext<'_>,
-        context: &CallContext,
-        question: &Question<'_>,
-        until: Instant,
-    ) -> ApiResult<BarrierAnswerInfo> {
-        loop {
-            let reply = self.ask_at_barrier(tenant, context, question, until).await?;
-            let (answer, barrier) =
-                expect_answer!(reply.outcome?, Response::AtBarrier { answer, barrier } => (answer, barrier))?;
-            if answer.outcome.is_final() || Instant::now() >= until {
-                // The leader may have held the reply back for long: instants count from its arrival.
-                let shown = ViewBuilder::new(question.namespace, reply.clock_ms, Timestamp::now());
-                return Ok(shown.at_barrier(answer, barrier));
-            }
-            sleep(ASK_AGAIN_DELAY.min(until.saturating_duration_since(Instant::now()))).await;
-        }
-    }
-
-    /// Asks for a generation; its leader holds the answer back until it has ended, until that instant at the latest.
-    async fn ask_at_barrier(
-        &self,
-        tenant: TenantContext<'_>,
-        context: &CallContext,
-        question: &Question<'_>,
-        until: Instant,
-    ) -> ApiResult<Reply> {
-        let make = |namespace| {
-            let left = until.saturating_duration_since(Instant::now());
-            let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-            let query = Query::Barrier(BarrierQuery::Wait(WaitQuery {
+        let make = |namespace, wait_ms| {
+            Query::Barrier(BarrierQuery::Wait(WaitQuery {
                 namespace,
                 path: question.path.clone(),
                 generation: question.generation,
                 owner: question.owner.clone(),
                 leaves: question.leaves,
                 wait_ms,
-            }));
-            if wait_ms == 0 {
-                return ShardRequest::from(query);
-            }
-            ShardRequest::HeldQuery(Box::new(query), until, CancellationToken::new())
+            }))
         };
-        self.call_locks(tenant, question.namespace, context, make).await
+        let read = |told: Response| expect_answer!(told, Response::AtBarrier { answer, barrier } => (answer, barrier));
+        let is_final = |(answer, _): &(BarrierAnswer, BarrierView)| answer.outcome.is_final();
+        let within = (question.namespace, until);
+        let ((answer, barrier), shown) = self.query_until(caller, context, within, make, read, is_final).await?;
+        Ok(shown.at_barrier(answer, barrier))
     }
 
     async fn barrier_query<'a>(
@@ -368,6 +316,6 @@ impl Service {
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| ShardRequest::from(Query::Barrier(make(namespace)));
-        self.call_and_show(tenant, context, namespace, make).await
+        self.call_and_view(tenant, context, namespace, make).await
     }
 }

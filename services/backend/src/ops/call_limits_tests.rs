@@ -7,7 +7,7 @@ use holdfast_types::{Mode, Query};
 use tokio::time::Instant;
 
 use super::core_node::{TestGateway, context};
-use super::tests::{acquire, code, demo_tenant, make_namespace, release, wait_until};
+use super::tests::{acquire, code, demo_world, make_namespace, release, wait_until};
 use crate::*;
 
 /// A tenant with a namespace `demo` and these limits.
@@ -90,8 +90,7 @@ async fn calls_to_a_shard_that_does_not_answer_stay_open_and_releases_are_not_re
 
 #[tokio::test]
 async fn of_large_pages_one_at_a_time_is_read_and_written() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let list = |rows| {
         let page = PageRequest { page_size: Some(rows), page_token: None };
         ListLocks { namespace: "demo".into(), prefix: Vec::new(), page }
@@ -109,8 +108,7 @@ async fn of_large_pages_one_at_a_time_is_read_and_written() {
 
 #[tokio::test]
 async fn a_large_page_does_not_wait_for_a_shard_that_does_not_answer() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     world.drop_queries(|query| matches!(query, Query::AccountUsage { .. }));
     let (service, reader) = (world.service.clone(), tenant.clone());
     let stuck = tokio::spawn(async move { service.usage(&reader, &context(), None).await });

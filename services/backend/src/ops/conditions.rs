@@ -20,7 +20,7 @@ use crate::view_builder::{ViewBuilder, reason_only};
 use crate::{AuthContext, CallContext, Service};
 
 /// What a caller is told whose access can't be checked while it waits.
-const WAIT_GIVEN_UP: &str =
+const WAIT_ABANDONED: &str =
     "who calls can't be checked any more, so that the wait is given up; the lock may have been granted again";
 
 impl Service {
@@ -67,12 +67,12 @@ impl Service {
             ShardRequest::Await(Box::new(awaits), options.poll, CancellationToken::new())
         };
         let context = context.with_wait(Duration::from_millis(options.wait_ms.saturating_add(relock_ms)));
-        let answered = pin!(self.call_and_show(tenant, &context, namespace, make));
+        let answered = pin!(self.call_and_view(tenant, &context, namespace, make));
         // A caller without access stops waiting: dropping the call cancels its await.
         let (reply, _) = tokio::select! {
             answer = answered => answer?,
             error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => {
-                return Err(as_outcome_unknown(error, WAIT_GIVEN_UP));
+                return Err(as_outcome_unknown(error, WAIT_ABANDONED));
             }
         };
         // The time of the grant is unknown; before the wait there was none.
@@ -85,12 +85,12 @@ impl Service {
         Ok(AwaitAnswer { success, woken, fencing_token, reason, lock: single_lock(answer.locks)? })
     }
 
-    /// Wakes whoever awaits a condition longest, or all. An owner that does not hold the lock gets a refusal, which is
-    /// a response and not an error.
+    /// Wakes the owner that has awaited a condition longest, or all. An owner that does not hold the lock gets a
+    /// refusal, which is a response and not an error.
     ///
     /// # Errors
-    /// `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, `QUOTA_EXCEEDED` for one with an id that would wake nobody, besides
-    /// those of every call.
+    /// `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, `QUOTA_EXCEEDED` for a signal with an id that would wake nobody,
+    /// besides those of every call.
     pub async fn signal_condition(
         &self,
         caller: &AuthContext,
@@ -123,7 +123,7 @@ impl Service {
                 None => ShardRequest::once(command),
             }
         };
-        let (reply, shown) = self.call_and_show(tenant, context, &request.lock.namespace, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, &request.lock.namespace, make).await?;
         let (success, signalled, awaiting, locks) = expect_answer!(reply.outcome?,
             Response::Signalled { success, signalled, awaiting, locks } => (success, signalled, awaiting, locks))?;
         let lock = single_lock(shown.locks(locks))?;
@@ -132,7 +132,7 @@ impl Service {
         Ok(SignalAnswer { success, signalled: given(signalled), awaiting: given(awaiting), reason, lock })
     }
 
-    /// Lists the conditions that somebody awaits of locks at and below a path, in order of path and name.
+    /// Lists the awaited conditions of locks at and below a path, in order of path and name.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -152,7 +152,7 @@ impl Service {
             let (prefix, after) = (prefix.clone(), after.clone());
             ShardRequest::from(Query::Condition(ConditionQuery::List { namespace, prefix, after, limit }))
         };
-        let (reply, _) = self.call_and_show(tenant, context, &request.namespace, make).await?;
+        let (reply, _) = self.call_and_view(tenant, context, &request.namespace, make).await?;
         let (conditions, next) =
             expect_answer!(reply.outcome?, Response::Conditions { conditions, next } => (conditions, next))?;
         let next_page_token = next.map(|last| page_token::encode(&list, &last));

@@ -1,6 +1,5 @@
 //! A test peer: one node that leads the only group and runs the real state machines, without Raft or storage.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,22 +7,20 @@ use std::time::Duration;
 use holdfast_api::{CreateAccount, CreateApiKey};
 use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
-use holdfast_core::Application;
-use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Command, CommandError, EntryContext, KeepAliveOutcome, LocksCommand, Page, Query, Reply, Response, Rules,
+    Application, Command, CommandError, EntryContext, KeepAliveOutcome, LocksCommand, Query, Reply, Response, Rules,
     Subscribe, TableCommand, TableReport, Topic, codec,
 };
-use holdfast_proto::internal::{self, Call, answer, call};
+use holdfast_proto::internal::{Call, answer, call};
+use holdfast_testkit::core_shards::{CoreShards, TERM, application_of, outcome_of};
 use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
-use holdfast_testkit::subscriptions::{rejected, subscription_of};
+use holdfast_testkit::subscriptions::subscription_of;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::{AuthContext, Backend, BackendOptions, CallContext, Service};
 
-const TERM: u64 = 1;
 /// The epoch of the leader that takes reports.
 pub(super) const NEXT_EPOCH: u64 = 1 << 30;
 /// The wall clock of every entry.
@@ -36,7 +33,7 @@ pub(super) struct TestGateway {
     pub(super) operator_token: OperatorToken,
     pub(super) secret: ClusterSecret,
     pub(super) config: ClusterConfig,
-    shards: Arc<Mutex<Shards>>,
+    shards: Arc<Mutex<CoreShards>>,
     clock_ms: Arc<AtomicU64>,
 }
 
@@ -47,7 +44,10 @@ impl TestGateway {
         let node = FakeNode::start(&secret).await;
         let config = config_of(std::slice::from_ref(&node));
         let clock_ms = Arc::new(AtomicU64::new(1_000));
-        let shards = Arc::new(Mutex::new(Shards::new(ShardMap::new(config.clone()).unwrap(), clock_ms.clone())));
+        let clock = clock_ms.clone();
+        let now =
+            move || EntryContext { now_ms: clock.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
+        let shards = Arc::new(Mutex::new(CoreShards::new(ShardMap::new(config.clone()).unwrap(), now)));
         let (running, publishing) = (shards.clone(), shards.clone());
         node.rules.store(Rules::HIGHEST.0.into(), Ordering::Relaxed);
         node.on_call(as_leader(move |call| running.lock().serve(call)));
@@ -147,8 +147,8 @@ impl TestGateway {
         });
     }
 
-    /// Opens sessions as those of a lock table in memory from now on. Until that table is complete, decides no acquire of
-    /// theirs, and compares no list. Returns the number of lists that were not compared.
+    /// From now on, opens sessions of a lock table in memory. Until that table is complete, decides no acquire of these
+    /// sessions, and compares no list. Returns the number of lists that were not compared.
     pub(super) fn serve_as_table(&self, is_complete: &Arc<AtomicBool>) -> watch::Receiver<u64> {
         let (running, is_complete) = (self.shards.clone(), Arc::clone(is_complete));
         let (refused, lists) = watch::channel(0);
@@ -161,8 +161,8 @@ impl TestGateway {
                     if !is_complete && matches!(command, LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_)) {
                         refused.send_modify(|count| *count += 1);
                     }
-                    let reply = shards.serve_table(call, &command, is_complete);
-                    Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+                    let reply = serve_table(&mut shards, call, &command, is_complete);
+                    Action::Answer(outcome_of(&reply))
                 }
                 _ => shards.serve(call),
             }
@@ -186,8 +186,8 @@ impl TestGateway {
             match &call.body {
                 Some(call::Body::Command(bytes)) if application_of(call) == Application::Locks => {
                     let Ok(Command::Locks(command)) = codec::decode(bytes) else { return shards.serve(call) };
-                    let reply = shards.serve_table(call, &command, true);
-                    return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                    let reply = serve_table(&mut shards, call, &command, true);
+                    return Action::Answer(outcome_of(&reply));
                 }
                 Some(call::Body::Query(bytes)) => {
                     if matches!(codec::decode(bytes), Ok(Query::ReconcileHolds { .. })) {
@@ -210,9 +210,9 @@ impl TestGateway {
         (counted, asked)
     }
 
-    /// Opens sessions as those of a lock table in memory from now on. While the flag is set, the leader is one of a
-    /// later epoch, which takes nothing of a session before its report; the report is kept. The first leader may end as
-    /// soon as it has compared a list.
+    /// From now on, opens sessions of a lock table in memory. While the flag is set, the leader has a later epoch and
+    /// accepts nothing of a session before its report; the report is kept. The first leader may end as soon as it has
+    /// compared a list.
     pub(super) fn serve_as_leaders(
         &self,
         is_next: &Arc<AtomicBool>,
@@ -244,23 +244,22 @@ impl TestGateway {
                     Ok(Response::Batch(vec![unreported; commands.len()]))
                 }
                 command => {
-                    let reply = shards.serve_table(call, &command, true);
+                    let reply = serve_table(&mut shards, call, &command, true);
                     if ends_with_list && matches!(command, LocksCommand::LockInfo(_)) {
                         is_next.store(true, Ordering::SeqCst);
                     }
-                    return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                    return Action::Answer(outcome_of(&reply));
                 }
             };
-            let reply = Reply { outcome, clock_ms: shards.clock_ms.load(Ordering::SeqCst), awaits: None };
-            Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+            let reply = Reply { outcome, clock_ms: shards.clock_ms(), awaits: None };
+            Action::Answer(outcome_of(&reply))
         });
         reports
     }
 
-    /// Opens sessions as those of a lock table in memory from now on. While the flag is set, their leader takes reports
-    /// and asks for them again when a session is kept alive, as one does whose epoch has not begun. Returns when
-    /// reports came.
-    pub(super) fn ask_for_reports_again(&self, asks: &Arc<AtomicBool>) -> watch::Receiver<Vec<Instant>> {
+    /// From now on, opens sessions of a lock table in memory. While the flag is set, their leader takes reports and
+    /// asks for them again at each keep-alive, as a leader does whose epoch has not begun. Returns when reports came.
+    pub(super) fn request_reports_again(&self, asks: &Arc<AtomicBool>) -> watch::Receiver<Vec<Instant>> {
         let (running, asks) = (self.shards.clone(), Arc::clone(asks));
         let (taken, reports) = watch::channel(Vec::new());
         self.on_call(move |call| {
@@ -273,8 +272,8 @@ impl TestGateway {
                             Ok(Response::Done)
                         }
                         Ok(Command::Locks(command)) => {
-                            let reply = shards.serve_table(call, &command, true);
-                            return Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()));
+                            let reply = serve_table(&mut shards, call, &command, true);
+                            return Action::Answer(outcome_of(&reply));
                         }
                         _ => return shards.serve(call),
                     }
@@ -288,8 +287,8 @@ impl TestGateway {
                 },
                 _ => return shards.serve(call),
             };
-            let reply = Reply { outcome, clock_ms: shards.clock_ms.load(Ordering::SeqCst), awaits: None };
-            Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+            let reply = Reply { outcome, clock_ms: shards.clock_ms(), awaits: None };
+            Action::Answer(outcome_of(&reply))
         });
         reports
     }
@@ -351,7 +350,7 @@ pub(super) fn context() -> CallContext {
 /// Answers a call with that outcome, at the beginning of the shard clock.
 pub(super) fn answer_with(outcome: Result<Response, CommandError>) -> Action {
     let reply = Reply { outcome, clock_ms: 0, awaits: None };
-    Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+    Action::Answer(outcome_of(&reply))
 }
 
 /// A leader applies no command of another term. Routers send such ones to hear by which rules it goes.
@@ -362,121 +361,28 @@ fn as_leader(script: impl Fn(&Call) -> Action) -> impl Fn(&Call) -> Action {
     }
 }
 
-struct Shards {
-    map: ShardMap,
-    states: HashMap<String, ShardState>,
-    clock_ms: Arc<AtomicU64>,
-    outboxes_paused: bool,
-}
-
-impl Shards {
-    fn new(map: ShardMap, clock_ms: Arc<AtomicU64>) -> Self {
-        let mut states = HashMap::new();
-        for application in Application::ALL {
-            for shard in map.shards(application) {
-                states.insert(shard.id.clone(), ShardState::new(application, &shard.id));
-            }
+/// What a leader replies that has the lock table in memory.
+fn serve_table(shards: &mut CoreShards, call: &Call, command: &LocksCommand, is_complete: bool) -> Reply {
+    let shard = shards.shard_of(call);
+    let mut decide = |command: &LocksCommand| match command {
+        LocksCommand::Session(asked) if asked.as_acquire().is_some() && !is_complete => {
+            Err(CommandError::Busy("the table is not complete".to_owned()))
         }
-        Self { map, states, clock_ms, outboxes_paused: false }
-    }
-
-    fn serve(&mut self, call: &Call) -> Action {
-        let shard = self.map.shard_for(application_of(call), call.key).id.clone();
-        let reply = match call.body.as_ref().unwrap() {
-            call::Body::Command(bytes) => {
-                let reply = self.apply(&shard, &codec::decode::<Command>(bytes).unwrap());
-                self.deliver_all();
-                reply
-            }
-            call::Body::Query(bytes) => {
-                let now_ms = self.clock_ms.load(Ordering::SeqCst);
-                self.states[&shard].query(now_ms, &codec::decode::<Query>(bytes).unwrap())
-            }
-            call::Body::Subscribe(_) => return Action::Publish,
-        };
-        Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
-    }
-
-    fn serve_table(&mut self, call: &Call, command: &LocksCommand, is_complete: bool) -> Reply {
-        let shard = self.map.shard_for(application_of(call), call.key).id.clone();
-        let mut decide = |command: &LocksCommand| match command {
-            LocksCommand::Session(asked) if asked.as_acquire().is_some() && !is_complete => {
-                Err(CommandError::Busy("the table is not complete".to_owned()))
-            }
-            LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_) if !is_complete => {
-                Err(CommandError::Busy("the table is not complete".to_owned()))
-            }
-            command => match self.apply(&shard, &Command::Locks(command.clone())).outcome {
-                Ok(Response::SessionOpened { session, resumed }) => {
-                    Ok(Response::TableSessionOpened { session, resumed, table_epoch: 1 })
-                }
-                outcome => outcome,
-            },
-        };
-        let outcome = match command {
-            LocksCommand::Batch(commands) => Ok(Response::Batch(commands.iter().map(decide).collect())),
-            command => decide(command),
-        };
-        Reply { outcome, clock_ms: self.clock_ms.load(Ordering::SeqCst), awaits: None }
-    }
-
-    fn page(&self, subscribe: &Subscribe) -> Result<Page, answer::Outcome> {
-        let application = match subscribe.topic {
-            Topic::AccountChanges => Application::Accounts,
-            _ => Application::Locks,
-        };
-        // Each application has one shard.
-        let shard = &self.map.shard_for(application, 0).id;
-        // Sessions have no history, and nothing happens to them.
-        let Some(query) = subscribe.topic.query(subscribe.from) else {
-            return Ok(Page::new::<()>(&[], subscribe.from.unwrap_or(1)));
-        };
-        Page::of_reply(&self.states[shard].query(self.clock_ms.load(Ordering::SeqCst), &query)).map_err(rejected)
-    }
-
-    fn apply(&mut self, shard: &str, command: &Command) -> Reply {
-        let context =
-            EntryContext { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
-        let core = self.states.get_mut(shard).unwrap();
-        core.advance(&context);
-        core.apply(&context, command)
-    }
-
-    fn advance_all(&mut self) {
-        let context =
-            EntryContext { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
-        self.states.values_mut().for_each(|core| core.advance(&context));
-    }
-
-    /// Empties the outboxes, as the nodes of leaders do.
-    fn deliver_all(&mut self) {
-        while !self.outboxes_paused {
-            let mut pending = Vec::new();
-            for (shard, core) in &self.states {
-                for (number, message) in core.outbox().messages() {
-                    pending.push((shard.clone(), *number, message.clone()));
-                }
-            }
-            if pending.is_empty() {
-                return;
-            }
-            for (source, number, message) in pending {
-                let shard = self.map.shard_for(message.application, message.shard_key).id.clone();
-                self.apply(&shard, &message.command).outcome.unwrap();
-                self.apply(&source, &Command::OutboxConfirm { numbers: vec![number] });
-            }
+        LocksCommand::LockInfo(_) | LocksCommand::LockInfoPart(_) if !is_complete => {
+            Err(CommandError::Busy("the table is not complete".to_owned()))
         }
-    }
-}
-
-/// Returns the application of the shard that a call is for.
-fn application_of(call: &Call) -> Application {
-    match call.application() {
-        internal::Application::Accounts => Application::Accounts,
-        internal::Application::Namespaces => Application::Namespaces,
-        internal::Application::Locks => Application::Locks,
-        internal::Application::Unspecified => panic!("no shard is named: {call:?}"),
-    }
+        command => match shards.apply(&shard, &Command::Locks(command.clone())).outcome {
+            Ok(Response::SessionOpened { session, resumed }) => {
+                Ok(Response::TableSessionOpened { session, resumed, table_epoch: 1 })
+            }
+            outcome => outcome,
+        },
+    };
+    let outcome = match command {
+        LocksCommand::Batch(commands) => Ok(Response::Batch(commands.iter().map(decide).collect())),
+        command => decide(command),
+    };
+    Reply { outcome, clock_ms: shards.clock_ms(), awaits: None }
 }
 
 /// The delay itself is under test.

@@ -74,7 +74,7 @@ impl Service {
         owner: &Owner,
     ) -> ApiResult<Option<Holder>> {
         let make = |namespace| ShardRequest::from(Query::Lock { namespace, path: path.clone() });
-        let (reply, shown) = self.call_and_show(tenant, context, namespace, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, namespace, make).await?;
         let whole = expect_answer!(reply.outcome?, Response::Lock(lock) => shown.lock(lock))?;
         Ok(hold_of(owner, &whole).cloned())
     }

@@ -1,30 +1,23 @@
 //! Latches: counts of what is done, and waits until all is.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use holdfast_api::{
     ApiResult, CountDown, CountDownAnswer, CreateLatch, CreateLatchAnswer, GetLatch, LatchDone, LatchInfo, LatchName,
-    LatchOutcome, ListThings, Page, SetLatchTotal, SetLatchTotalAnswer, Timestamp, WaitForLatch, WaitForLatchAnswer,
-    page_token, validate,
+    LatchOutcome, ListThings, Page, SetLatchTotal, SetLatchTotalAnswer, WaitForLatch, WaitForLatchAnswer, page_token,
+    validate,
 };
 use holdfast_routing::RetryPolicy;
 use holdfast_types::{
     Command, CountDown as CountDownCommand, CreateLatch as CreateLatchCommand, JobCursor, Jobs, LatchCommand,
-    LatchQuery, LatchRef, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Revision, Scopes,
+    LatchQuery, LatchRef, LatchView, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Scopes,
 };
-use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
-use crate::access_watch::AccessWatch;
-use crate::admission::Share;
 use crate::auth::TenantContext;
 use crate::shard_call::{ShardRequest, expect_answer};
 use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
-
-/// Between two questions about a latch that was not final: a replica that was asked who leads answers at once.
-const ASK_AGAIN_DELAY: Duration = Duration::from_millis(100);
 
 impl Service {
     /// Creates a latch. A repeat with the same parameters finds it.
@@ -192,65 +185,18 @@ impl Service {
         let path = validate::existing_thing(&thing.name, tenant.limits())?;
         validate::wait_ms(request.wait_ms, tenant.limits())?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        let wait = Duration::from_millis(request.wait_ms);
-        let context = &context.with_wait(wait);
-        let until = Instant::now() + wait;
-        // Counted until the wait ends, however often the shard is asked.
-        let _held = (request.wait_ms > 0)
-            .then(|| self.inner.held_calls.acquire_question(Share::from(tenant.account)))
-            .transpose()?;
-        let answered = pin!(self.ask_until_final(tenant, context, &thing.namespace, (&path, *id), until));
-        if request.wait_ms == 0 {
-            return answered.await;
-        }
-        tokio::select! {
-            answer = answered => answer,
-            error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => Err(error),
-        }
-    }
-
-    /// Asks for a latch until it is final, or until that instant.
-    async fn ask_until_final(
-        &self,
-        tenant: TenantContext<'_>,
-        context: &CallContext,
-        namespace: &str,
-        latch: (&Path, Option<Revision>),
-        until: Instant,
-    ) -> ApiResult<WaitForLatchAnswer> {
-        loop {
-            let reply = self.ask_latch(tenant, context, namespace, latch, until).await?;
-            let found = expect_answer!(reply.outcome?, Response::Latch(latch) => latch)?;
-            if found.status.is_final() || Instant::now() >= until {
-                let outcome = LatchOutcome::from(found.status);
-                // The leader may have held the reply back for long: instants count from its arrival.
-                let shown = ViewBuilder::new(namespace, reply.clock_ms, Timestamp::now());
-                return Ok(WaitForLatchAnswer { outcome, latch: shown.latch(found) });
-            }
-            sleep(ASK_AGAIN_DELAY.min(until.saturating_duration_since(Instant::now()))).await;
-        }
-    }
-
-    /// Asks for a latch; its leader holds the answer back while it is active, until that instant at the latest.
-    async fn ask_latch(
-        &self,
-        tenant: TenantContext<'_>,
-        context: &CallContext,
-        namespace: &str,
-        (path, id): (&Path, Option<Revision>),
-        until: Instant,
-    ) -> ApiResult<Reply> {
-        let make = |namespace| {
-            let latch = LatchRef { namespace, path: path.clone(), id };
-            let left = until.saturating_duration_since(Instant::now());
-            let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-            let query = Query::Latch(LatchQuery::Wait { latch, wait_ms });
-            if wait_ms == 0 {
-                return ShardRequest::from(query);
-            }
-            ShardRequest::HeldQuery(Box::new(query), until, CancellationToken::new())
+        let until = Instant::now() + Duration::from_millis(request.wait_ms);
+        let _held = self.count_deferred(tenant, request.wait_ms)?;
+        let make = |namespace, wait_ms| {
+            let latch = LatchRef { namespace, path: path.clone(), id: *id };
+            Query::Latch(LatchQuery::Wait { latch, wait_ms })
         };
-        self.call_locks(tenant, namespace, context, make).await
+        let read = |response: Response| expect_answer!(response, Response::Latch(latch) => latch);
+        let is_final = |latch: &LatchView| latch.status.is_final();
+        let within = (thing.namespace.as_str(), until);
+        let (latch, shown) = self.query_until(caller, context, within, make, read, is_final).await?;
+        let outcome = LatchOutcome::from(latch.status);
+        Ok(WaitForLatchAnswer { outcome, latch: shown.latch(latch) })
     }
 
     async fn latch_command<'a>(
@@ -284,7 +230,7 @@ impl Service {
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         tenant.check_namespace("namespace", namespace)?;
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        self.call_and_show(tenant, context, namespace, make).await
+        self.call_and_view(tenant, context, namespace, make).await
     }
 }
 

@@ -105,6 +105,6 @@ impl Service {
         make: impl Fn(NamespaceRef) -> ShardRequest,
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
-        self.call_and_show(tenant, context, namespace, make).await
+        self.call_and_view(tenant, context, namespace, make).await
     }
 }

@@ -9,6 +9,7 @@ mod audit;
 mod barriers;
 mod cluster;
 mod conditions;
+mod deferred_query;
 mod grants;
 mod latches;
 mod locks;

@@ -69,7 +69,7 @@ impl Service {
         }
     }
 
-    /// Lists namespaces in order of name: all of the account, or those that the key covers.
+    /// Lists namespaces in order of name: all of the account, or only the namespaces that the key covers.
     ///
     /// # Errors
     /// Those of every call.

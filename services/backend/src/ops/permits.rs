@@ -20,7 +20,7 @@ use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
 
 /// What a caller is told whose access can't be checked while it waits.
-const WAIT_GIVEN_UP: &str =
+const WAIT_ABANDONED: &str =
     "who calls can't be checked any more, so that the wait is given up; it may have been granted";
 
 /// A request for permits of a semaphore, or for members of a pool.
@@ -96,9 +96,13 @@ impl Service {
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         let (namespace, waiting) = (&checked.request.thing.namespace, checked.waiting);
-        // The rate limit never applies to an extension, because its owner would lose its hold.
         if checked.request.fencing_token.is_none() {
-            self.inner.rates.admit(tenant.account, context.body_bytes())?;
+            let has_hold = |namespace| {
+                let (kind, path, owner) = (checked.request.wanted.kind(), checked.path.clone(), checked.owner.clone());
+                let request_id = checked.request.request_id.clone();
+                Query::Permit(PermitQuery::HasHold { namespace, kind, path, owner, request_id })
+            };
+            self.admit_unless_extension(tenant, context, namespace, has_hold).await?;
         }
         let make = |namespace| {
             let acquire = checked.command(namespace);
@@ -111,7 +115,7 @@ impl Service {
         };
         let longer = waiting.map(|waiting| context.with_wait(Duration::from_millis(waiting.wait_ms)));
         let context = longer.as_ref().unwrap_or(context);
-        let answered = pin!(self.call_and_show(tenant, context, namespace, make));
+        let answered = pin!(self.call_and_view(tenant, context, namespace, make));
         match waiting {
             None => answered.await,
             // A caller without access stops waiting: dropping the call cancels its queued request.
@@ -123,7 +127,7 @@ impl Service {
                     Ok((reply, shown))
                 }
                 error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => {
-                    Err(as_outcome_unknown(error, WAIT_GIVEN_UP))
+                    Err(as_outcome_unknown(error, WAIT_ABANDONED))
                 }
             },
         }
@@ -154,7 +158,7 @@ impl Service {
             };
             ShardRequest::from(Command::Locks(LocksCommand::Permit(PermitCommand::Release(release))))
         };
-        self.call_and_show(tenant, context, &request.thing.namespace, make).await
+        self.call_and_view(tenant, context, &request.thing.namespace, make).await
     }
 
     /// Ends all holds and waits of a semaphore or a pool, and deletes it.
@@ -174,7 +178,7 @@ impl Service {
             // A second execution could end holds that were granted in between, as with the deletion of a lock.
             ShardRequest::Command(Box::new(command), RetryPolicy::Never)
         };
-        let (reply, _) = self.call_and_show(tenant, context, &thing.namespace, make).await?;
+        let (reply, _) = self.call_and_view(tenant, context, &thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Done => ())
     }
 
@@ -187,6 +191,6 @@ impl Service {
     ) -> ApiResult<(Reply, ViewBuilder<'a>)> {
         self.inner.rates.admit(tenant.account, context.body_bytes())?;
         let make = |namespace| ShardRequest::from(Query::Permit(make(namespace)));
-        self.call_and_show(tenant, context, namespace, make).await
+        self.call_and_view(tenant, context, namespace, make).await
     }
 }

@@ -1,4 +1,4 @@
-//! Pools: leases of named things.
+//! Pools: holds of named members.
 
 use holdfast_api::{
     ApiResult, ChangePool, CheckPoolAnswer, ConfigurePool, GetPool, ListThings, Page, PoolInfo, PoolMember,
@@ -46,7 +46,7 @@ impl Service {
             let command = Command::Locks(LocksCommand::Permit(PermitCommand::ConfigurePool(configure)));
             ShardRequest::from(caller.audited(context, command))
         };
-        let (reply, shown) = self.call_and_show(tenant, context, &request.thing.namespace, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, &request.thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Pool(pool) => shown.pool(pool))
     }
 
@@ -77,7 +77,7 @@ impl Service {
             let command = Command::Locks(LocksCommand::Permit(PermitCommand::ChangePool(change)));
             ShardRequest::from(caller.audited(context, command))
         };
-        let (reply, shown) = self.call_and_show(tenant, context, &request.thing.namespace, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, &request.thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Pool(pool) => shown.pool(pool))
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use holdfast_api::*;
-use holdfast_types::{Mode, Query};
+use holdfast_types::{Metadata, Mode, Query};
 
 use super::core_node::{TestGateway, context};
 use super::tests::{acquire, code, make_namespace};
@@ -88,4 +88,51 @@ async fn acquires_far_beyond_the_rate_cost_no_more_than_a_hundred_questions_a_se
     let asked = asked.load(Ordering::SeqCst);
     assert!(asked <= allowed.min(refused), "{asked} questions for {refused} refusals, {allowed} allowed");
     assert!(asked >= 100, "what may be an extension is looked at: {asked}");
+}
+
+fn permits_request(request_id: &str) -> AcquirePermits {
+    AcquirePermits {
+        thing: ThingName { namespace: "demo".into(), name: "builds".into() },
+        owner: OwnerFields::process("p"),
+        request_id: request_id.into(),
+        weight: None,
+        permits: Some(10),
+        priority: 0,
+        ttl_ms: Some(60_000),
+        transition_ms: 0,
+        wait_ms: 0,
+        poll_ms: None,
+        metadata: Metadata::new(),
+        fencing_token: None,
+    }
+}
+
+fn arrival(process_id: &str) -> ArriveAtBarrier {
+    ArriveAtBarrier {
+        thing: ThingName { namespace: "demo".into(), name: "start".into() },
+        owner: OwnerFields::process(process_id),
+        generation: None,
+        parties: Some(3),
+        double: None,
+        ttl_ms: Some(60_000),
+        wait_ms: 0,
+        metadata: Metadata::new(),
+    }
+}
+
+#[tokio::test]
+async fn what_only_extends_permits_or_an_arrival_goes_on_beyond_the_rate() {
+    let world = TestGateway::start().await;
+    let tenant = rate_limited_tenant(&world).await;
+    let service = &world.service;
+    let held = service.acquire_permits(&tenant, &context(), permits_request("r")).await.unwrap();
+    let arrived = service.arrive_at_barrier(&tenant, &context(), arrival("p")).await.unwrap();
+    for _ in 0..5 {
+        let extended = service.acquire_permits(&tenant, &context(), permits_request("r")).await.unwrap();
+        assert!(extended.success && extended.fencing_token == held.fencing_token);
+        let again = service.arrive_at_barrier(&tenant, &context(), arrival("p")).await.unwrap();
+        assert_eq!((again.generation, again.barrier.arrived), (arrived.generation, 1));
+    }
+    assert_eq!(code(service.acquire_permits(&tenant, &context(), permits_request("s")).await), Code::RateLimited);
+    assert_eq!(code(service.arrive_at_barrier(&tenant, &context(), arrival("q")).await), Code::RateLimited);
 }

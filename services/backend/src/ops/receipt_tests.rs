@@ -14,7 +14,7 @@ use super::call_limits_tests::limited_tenant;
 use super::core_node::{NEXT_EPOCH, TestGateway};
 use super::mutation_tests::enable_from_env;
 use super::session_tests::{SessionClient, lock_named};
-use super::tests::demo_tenant;
+use super::tests::demo_world;
 use crate::session::CloseReason;
 use crate::{AuthContext, Service};
 
@@ -45,8 +45,7 @@ async fn grant(client: &mut SessionClient, name: &str) -> GrantedLock {
 
 impl Lost {
     async fn holding(names: &[&str]) -> Self {
-        let world = TestGateway::start().await;
-        let tenant = demo_tenant(&world).await;
+        let (world, tenant) = demo_world().await;
         Self::of(world, tenant, names).await
     }
 
@@ -55,8 +54,7 @@ impl Lost {
         enable_from_env();
         let is_next = Arc::<AtomicBool>::default();
         let reports = world.serve_as_leaders(&is_next, false);
-        let mut client = SessionClient::connect(&world, &tenant);
-        let (session_id, _) = client.open(None).await;
+        let (mut client, session_id) = SessionClient::opened(&world, &tenant).await;
         let mut granted = Vec::new();
         for name in names {
             granted.push(grant(&mut client, name).await);
@@ -227,7 +225,7 @@ impl Lost {
     }
 
     /// Resumes the session at the other gateway, and shows its place there.
-    async fn show_place(&self, session_id: String, place: QueueTicket) -> SessionClient {
+    async fn show_position(&self, session_id: String, place: QueueTicket) -> SessionClient {
         let mut resumed = SessionClient::connect_to(&self.other, &self.tenant);
         assert!(resumed.open(Some(session_id)).await.1);
         let (pending, places) = (vec![Pending::Lock(lock_named("a"))], vec![("a".to_owned(), place)]);
@@ -236,17 +234,17 @@ impl Lost {
     }
 }
 
-async fn assert_place_is_reported(lost: Lost) {
+async fn assert_position_is_reported(lost: Lost) {
     let (session_id, place) = lost.wait_for_a().await;
     lost.is_next.store(true, Ordering::SeqCst);
-    let mut resumed = lost.show_place(session_id, place).await;
+    let mut resumed = lost.show_position(session_id, place).await;
     let report = lost.report(&mut resumed).await;
     assert_eq!(report.pending.iter().map(|wait| wait.ticket).collect::<Vec<_>>(), [Some(place.ticket)]);
 }
 
 #[tokio::test]
 async fn a_place_with_its_receipt_is_reported() {
-    assert_place_is_reported(Lost::holding(&["a"]).await).await;
+    assert_position_is_reported(Lost::holding(&["a"]).await).await;
 }
 
 #[tokio::test]
@@ -254,7 +252,7 @@ async fn a_place_with_its_receipt_is_reported_also_of_an_account_that_may_hold_n
     let world = TestGateway::start().await;
     let limits = LimitsPatch { max_held_calls: Some(0), ..LimitsPatch::default() };
     let tenant = limited_tenant(&world, limits).await;
-    assert_place_is_reported(Lost::of(world, tenant, &["a"]).await).await;
+    assert_position_is_reported(Lost::of(world, tenant, &["a"]).await).await;
 }
 
 #[tokio::test]
@@ -274,7 +272,7 @@ async fn a_place_that_was_shown_to_a_leader_is_reported_to_the_next_one() {
     let (session_id, place) = lost.wait_for_a().await;
     // The leader that compares the list ends before it hears of the request.
     let reports = lost.world.serve_as_leaders(&lost.is_next, true);
-    let mut resumed = lost.show_place(session_id, place).await;
+    let mut resumed = lost.show_position(session_id, place).await;
     resumed.send(ClientPayload::Release(Release { request_id: "none".to_owned(), unheard: false })).await;
     while !matches!(resumed.receive().await, ServerMessage::Ready { .. }) {}
     let reports = reports.lock();

@@ -66,7 +66,7 @@ impl Service {
             let release = Release { namespace, owner: owner.clone(), what: what.clone(), message: None };
             ShardRequest::from(Command::Locks(LocksCommand::Release(release)))
         };
-        let (reply, shown) = self.call_and_show(tenant, context, namespace, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, namespace, make).await?;
         let (released, locks) =
             expect_answer!(reply.outcome?, Response::Released { released, locks } => (released, locks))?;
         Ok(ReleaseLocksAnswer { released, locks: shown.locks(locks) })

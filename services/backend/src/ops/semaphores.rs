@@ -42,7 +42,7 @@ impl Service {
             let command = Command::Locks(LocksCommand::Permit(PermitCommand::Configure(configure)));
             ShardRequest::from(caller.audited(context, command))
         };
-        let (reply, shown) = self.call_and_show(tenant, context, &request.thing.namespace, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, &request.thing.namespace, make).await?;
         expect_answer!(reply.outcome?, Response::Semaphore(semaphore) => shown.semaphore(semaphore))
     }
 

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::call_limits_tests::limited_tenant;
 use super::core_node::{TestGateway, context};
-use super::tests::demo_tenant;
+use super::tests::demo_world;
 use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender, test_lock};
 use crate::*;
 
@@ -37,6 +37,13 @@ impl SessionClient {
     pub(super) fn connect_to(service: &Service, tenant: &AuthContext) -> Self {
         let (sender, receiver) = service.connect(tenant.clone(), ConnectionOptions::default());
         Self { sender, receiver, seq: 0 }
+    }
+
+    /// Connects, and opens a session. Returns its id too.
+    pub(super) async fn opened(world: &TestGateway, tenant: &AuthContext) -> (Self, String) {
+        let mut client = Self::connect(world, tenant);
+        let (session_id, _) = client.open(None).await;
+        (client, session_id)
     }
 
     pub(super) async fn send(&mut self, payload: ClientPayload) {
@@ -135,8 +142,7 @@ async fn sessions_of_an_account_that_may_hold_no_calls_open_and_resume() {
 
 #[tokio::test]
 async fn a_client_that_knows_its_session_is_told_how_it_ends() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let followed = world.count_session_subscriptions();
     let mut session_id = None;
     for opened in 1..=2 {
@@ -150,10 +156,8 @@ async fn a_client_that_knows_its_session_is_told_how_it_ends() {
 
 #[tokio::test]
 async fn only_a_request_that_is_new_is_refused_when_its_command_is_not_executed() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (world, tenant) = demo_world().await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     client.lock("known").await;
     assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }));
     world.ignore_next_lock_command();
@@ -172,10 +176,8 @@ fn invalid(request_id: &str) -> InvalidRequest {
 
 #[tokio::test]
 async fn a_request_that_contradicts_itself_is_refused_and_the_connection_goes_on() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
-    let mut client = SessionClient::connect(&world, &tenant);
-    let (session_id, _) = client.open(None).await;
+    let (world, tenant) = demo_world().await;
+    let (mut client, session_id) = SessionClient::opened(&world, &tenant).await;
     client.lock("known").await;
     assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }));
     client.send(ClientPayload::Invalid(invalid("new"))).await;
@@ -192,10 +194,8 @@ async fn a_request_that_contradicts_itself_is_refused_and_the_connection_goes_on
 
 #[tokio::test]
 async fn an_arrival_whose_place_another_request_of_its_owner_takes_is_refused() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (world, tenant) = demo_world().await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     let arrive = |request_id: &str, holder: Option<&str>| {
         let (request_id, path, holder) = (request_id.to_owned(), vec!["b".to_owned()], holder.map(str::to_owned));
         ClientPayload::Arrive(Arrive { request_id, path, generation: None, parties: Some(2), double: None, holder })
@@ -214,12 +214,10 @@ async fn an_arrival_whose_place_another_request_of_its_owner_takes_is_refused() 
 
 #[tokio::test]
 async fn requests_wait_in_order_until_the_table_of_their_namespace_is_complete() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let is_complete = Arc::new(AtomicBool::new(false));
     world.serve_as_table(&is_complete);
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     for name in ["z", "gone", "a"] {
         client.lock(name).await;
         let told = client.receive().await;
@@ -243,8 +241,7 @@ async fn so_many_requests_of_a_session_wait_for_a_table_and_no_more() {
     let limits = LimitsPatch { max_requests_per_session: Some(2), ..LimitsPatch::default() };
     let tenant = limited_tenant(&world, limits).await;
     world.serve_as_table(&Arc::default());
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     for name in ["a", "b", "c"] {
         client.lock(name).await;
     }
@@ -269,8 +266,7 @@ async fn so_many_requests_of_all_sessions_of_an_account_wait_for_a_table_as_it_m
     world.serve_as_table(&is_complete);
     let mut clients = Vec::new();
     for name in ["a", "b"] {
-        let mut client = SessionClient::connect(&world, &tenant);
-        client.open(None).await;
+        let (mut client, _) = SessionClient::opened(&world, &tenant).await;
         client.lock(name).await;
         let told = client.receive().await;
         assert!(matches!(&told, ServerMessage::Enqueued { request_id, .. } if request_id == name), "{told:?}");
@@ -290,14 +286,13 @@ async fn so_many_requests_of_all_sessions_of_an_account_wait_for_a_table_as_it_m
         assert!(matches!(&told, ServerMessage::Acquired { request_id, .. } if request_id == name), "{told:?}");
     }
     let account = tenant.tenant().unwrap().account.id;
-    let used = world.service.inner.held_calls.used(crate::admission::Sharer::Account(account));
+    let used = world.service.inner.deferred_calls.used(crate::admission::Sharer::Account(account));
     assert_eq!(used[0].1, 0, "what its leader knows is charged there");
 }
 
 #[tokio::test]
 async fn a_list_is_compared_once_the_table_of_its_namespace_is_complete() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let is_complete = Arc::new(AtomicBool::new(false));
     let mut lists = world.serve_as_table(&is_complete);
     let (session_id, _) = SessionClient::connect(&world, &tenant).open(None).await;
@@ -330,12 +325,10 @@ async fn next_answers(client: &mut SessionClient, count: usize) -> Vec<(&'static
 
 #[tokio::test]
 async fn a_release_of_everything_ends_no_later_request() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let is_complete = Arc::new(AtomicBool::new(false));
     world.serve_as_table(&is_complete);
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     client.lock("before").await;
     assert!(matches!(client.receive().await, ServerMessage::Enqueued { .. }));
     client.send(ClientPayload::ReleaseAll).await;
@@ -347,12 +340,10 @@ async fn a_release_of_everything_ends_no_later_request() {
 
 #[tokio::test]
 async fn a_release_of_everything_ends_no_later_request_at_the_next_leader() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let is_next = Arc::new(AtomicBool::new(false));
     let reports = world.serve_as_leaders(&is_next, false);
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     client.lock("before").await;
     assert_eq!(next_answers(&mut client, 1).await, [("acquired", "before".to_owned())]);
     is_next.store(true, Ordering::SeqCst);
@@ -364,12 +355,10 @@ async fn a_release_of_everything_ends_no_later_request_at_the_next_leader() {
 
 #[tokio::test]
 async fn what_a_session_holds_is_asked_again_until_the_table_is_complete() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let (begins, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (subscriptions, mut queries) = world.reconcile_late(&begins, &answers);
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     client.lock("a").await;
     assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }));
     begins.store(true, Ordering::SeqCst);
@@ -389,10 +378,8 @@ fn held_permits(request_id: &str, fencing_token: u64) -> HeldPermits {
 
 #[tokio::test]
 async fn a_lost_reply_to_a_list_of_permits_ends_the_connection_and_the_permits_stay() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
-    let mut client = SessionClient::connect(&world, &tenant);
-    let (session_id, _) = client.open(None).await;
+    let (world, tenant) = demo_world().await;
+    let (mut client, session_id) = SessionClient::opened(&world, &tenant).await;
     let held = held_permits("a", client.acquire_permit("a").await);
     world.ignore_next(|command| matches!(command, LocksCommand::LockInfo(_)));
     let mut client = SessionClient::connect(&world, &tenant);
@@ -408,8 +395,7 @@ async fn a_lost_reply_to_a_list_of_permits_ends_the_connection_and_the_permits_s
 
 #[tokio::test]
 async fn a_listed_hold_of_permits_that_does_not_exist_is_revoked_and_not_kept() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let (session_id, _) = SessionClient::connect(&world, &tenant).open(None).await;
     let mut client = SessionClient::connect(&world, &tenant);
     client.open(Some(session_id)).await;
@@ -438,12 +424,10 @@ async fn all_entries_of_a_part_count_against_the_limit_together() {
 
 #[tokio::test]
 async fn a_leader_that_asks_for_a_report_again_and_again_gets_it_with_pauses() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let asks = Arc::new(AtomicBool::new(true));
-    let mut reports = world.ask_for_reports_again(&asks);
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let mut reports = world.request_reports_again(&asks);
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     client.send(ClientPayload::KeepAlive).await;
     let taken = timeout(Duration::from_secs(20), reports.wait_for(|times| times.len() >= 5));
     let times = taken.await.expect("it is reported again").expect("the node is there").clone();

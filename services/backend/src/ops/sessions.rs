@@ -55,7 +55,7 @@ pub(crate) struct OpenTerms<'a> {
     pub(crate) keeps_table: bool,
     /// The transition of all its holds, in milliseconds, for such a client.
     pub(crate) transition_ms: u64,
-    /// Whether its time to live becomes the nearest one that such a table allows.
+    /// Whether its time to live is adjusted to the nearest value that such a table allows.
     pub(crate) fits_ttl: bool,
 }
 
@@ -230,7 +230,7 @@ impl Service {
 
     /// Resumes a session without a connection, whose client keeps a table if its namespace needs one. Its time to live
     /// starts again, and is not checked against the account's limits; where the locks are in the memory of a leader, it
-    /// becomes the nearest one that is allowed there.
+    /// is adjusted to the nearest allowed value.
     ///
     /// # Errors
     /// `SESSION_NOT_FOUND`, besides those of every call. The rate limit never applies.

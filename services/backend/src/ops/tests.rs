@@ -56,6 +56,13 @@ fn scoped(scopes: &[&str]) -> CreateApiKey {
     CreateApiKey { scopes: Some(scopes.iter().map(|scope| (*scope).to_owned()).collect()), ..CreateApiKey::default() }
 }
 
+/// Starts a gateway, and makes an account with the namespace `demo` there.
+pub(super) async fn demo_world() -> (TestGateway, AuthContext) {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
+    (world, tenant)
+}
+
 pub(super) async fn demo_tenant(world: &TestGateway) -> AuthContext {
     let tenant = world.tenant("demo@example.com").await;
     make_namespace(world, &tenant, "demo").await.unwrap();
@@ -69,8 +76,7 @@ pub(super) async fn make_namespace(world: &TestGateway, caller: &AuthContext, na
 
 #[tokio::test]
 async fn a_lock_is_taken_shown_extended_and_released() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let service = &world.service;
     let taken = service.acquire_lock(&tenant, &context(), acquire("a/b", "p1", Mode::Write)).await.unwrap();
     assert!(taken.success);
@@ -105,8 +111,7 @@ async fn a_lock_is_taken_shown_extended_and_released() {
 
 #[tokio::test]
 async fn a_lock_ends_with_its_instant_and_shows_what_a_dlocks_client_asked() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let asked = i64::try_from(OffsetDateTime::now_utc().unix_timestamp_nanos()).unwrap() + 30_000_000_123;
     let terms = Terms { dlocks_expires_at_ns: Some(asked), ..Terms::default() };
     let request = AcquireLock { terms, ..acquire("l", "p1", Mode::Read) };
@@ -119,8 +124,7 @@ async fn a_lock_ends_with_its_instant_and_shows_what_a_dlocks_client_asked() {
 
 #[tokio::test]
 async fn held_locks_are_listed_page_by_page() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     for name in ["c", "a", "b"] {
         world.service.acquire_lock(&tenant, &context(), acquire(name, "p", Mode::Read)).await.unwrap();
     }
@@ -141,8 +145,7 @@ async fn held_locks_are_listed_page_by_page() {
 
 #[tokio::test]
 async fn a_deleted_lock_is_free_for_others() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     world.service.acquire_lock(&tenant, &context(), acquire("l", "p1", Mode::Write)).await.unwrap();
     world.service.delete_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
     world.service.delete_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
@@ -348,8 +351,7 @@ async fn first_id(world: &TestGateway) -> String {
 
 #[tokio::test]
 async fn limits_are_changed_one_by_one_and_count_at_once() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let operator = world.operator().await;
     let account = first_id(&world).await;
     let service = &world.service;

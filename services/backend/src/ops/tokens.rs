@@ -56,7 +56,7 @@ impl TokenIssuer {
         }
         may_verify()?;
         let principal = self.keys.verify_token(token.expose(), now_ms).map_err(|error| {
-            tracing::debug!(%error, "a token is refused");
+            tracing::debug!(%error, "token rejected");
             invalid_token()
         })?;
         self.verified.insert(hash, principal.clone());
@@ -121,6 +121,6 @@ impl Service {
 
 /// The caller causes none of these errors.
 pub(super) fn signing_error(error: holdfast_auth::SigningError) -> ApiError {
-    tracing::error!(%error, "a text cannot be signed");
+    tracing::error!(%error, "signing failed");
     ApiError::internal("the service cannot sign now")
 }

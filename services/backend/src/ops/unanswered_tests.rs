@@ -16,7 +16,7 @@ use tokio::time::{Duration, timeout};
 
 use super::core_node::{TestGateway, answer_with, context};
 use super::session_tests::SessionClient;
-use super::tests::demo_tenant;
+use super::tests::demo_world;
 
 /// Executes the next matching command and loses its reply. Proposes nothing after it, until the flag is set.
 fn lose_next(world: &TestGateway, is_it: impl Fn(&LocksCommand) -> bool + Send + Sync + 'static) -> Arc<AtomicBool> {
@@ -67,10 +67,8 @@ async fn expect_tripped(client: &mut SessionClient, request: &str, outcome: Barr
 
 #[tokio::test]
 async fn a_repeat_of_what_may_have_been_executed_is_never_refused_for_the_rate() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (world, tenant) = demo_world().await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     let is_back = lose_next(&world, |command| matches!(command, LocksCommand::Session(_)));
     for _ in 0..2 {
         client.lock("a").await;
@@ -83,10 +81,8 @@ async fn a_repeat_of_what_may_have_been_executed_is_never_refused_for_the_rate()
 
 #[tokio::test]
 async fn an_arrival_of_which_the_client_heard_nothing_leaves() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (world, tenant) = demo_world().await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     let is_back = lose_next(&world, arrives);
     client.send(arrive("a", 2, false)).await;
     client.expect_unknown("a").await;
@@ -109,10 +105,8 @@ async fn an_arrival_of_which_the_client_heard_nothing_leaves() {
 
 #[tokio::test]
 async fn the_last_to_leave_a_double_barrier_leaves_again_after_a_resume() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
-    let mut client = SessionClient::connect(&world, &tenant);
-    let (session_id, _) = client.open(None).await;
+    let (world, tenant) = demo_world().await;
+    let (mut client, session_id) = SessionClient::opened(&world, &tenant).await;
     client.send(arrive("b", 1, true)).await;
     let generation = expect_tripped(&mut client, "b", BarrierOutcome::Tripped).await;
     let is_back = lose_next(&world, |command| matches!(command, LocksCommand::Barrier(BarrierCommand::Leave(_))));
@@ -132,10 +126,8 @@ async fn the_last_to_leave_a_double_barrier_leaves_again_after_a_resume() {
 
 #[tokio::test]
 async fn what_a_session_has_is_asked_once_the_access_of_its_caller_can_be_checked_again() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
-    let mut client = SessionClient::connect(&world, &tenant);
-    client.open(None).await;
+    let (world, tenant) = demo_world().await;
+    let (mut client, _) = SessionClient::opened(&world, &tenant).await;
     client.lock("a").await;
     assert!(matches!(client.receive().await, ServerMessage::Acquired { .. }));
     let (is_back, looks) = (Arc::<AtomicBool>::default(), watch::Sender::new(0));

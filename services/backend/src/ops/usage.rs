@@ -96,7 +96,7 @@ impl Service {
         Ok(sum.into_info(account, limit_usage, sees_all))
     }
 
-    /// Returns every limit, in the order of their table: those that are counted with their use.
+    /// Returns every limit, in the order of their table; counted limits have their usage.
     fn usage_of_every_limit(&self, account: &Account, counted: Vec<LimitUsageInfo>) -> Vec<LimitUsageInfo> {
         let mut counted: HashMap<String, LimitUsageInfo> =
             counted.into_iter().map(|usage| (usage.limit.clone(), usage)).collect();
@@ -138,7 +138,7 @@ impl Service {
             (&limit::BUFFERED_BYTES, inner.buffers.used(account.id)),
         ];
         let used = inner.rates.used(account).into_iter().chain(inner.admission.used(sharer));
-        let used = used.chain(inner.held_calls.used(sharer)).chain(own);
+        let used = used.chain(inner.deferred_calls.used(sharer)).chain(own);
         used.map(|(limit, used)| LimitUsageInfo::of_this_gateway(limit, used, &account.limits)).collect()
     }
 }
@@ -260,8 +260,8 @@ mod tests {
     use holdfast_types::Mode;
 
     use super::*;
-    use crate::ops::core_node::{TestGateway, context};
-    use crate::ops::tests::{acquire, demo_tenant};
+    use crate::ops::core_node::context;
+    use crate::ops::tests::{acquire, demo_world};
 
     /// Limits of accounts and namespaces of which leaders and nodes tell no use.
     const WITHOUT_USE: [&Limit; 5] = [
@@ -274,8 +274,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_limit_is_shown_and_those_of_the_account_and_its_namespaces_with_their_use() {
-        let world = TestGateway::start().await;
-        let tenant = demo_tenant(&world).await;
+        let (world, tenant) = demo_world().await;
         world.service.acquire_lock(&tenant, &context(), acquire("a", "p", Mode::Write)).await.unwrap();
         world.service.account_connections().add(tenant.tenant().unwrap().account.id, 5).unwrap();
         let _unread = world.service.account_buffers(&tenant).answers.unwrap().try_reserve(7).unwrap();
@@ -309,8 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_key_of_some_namespaces_sees_no_use_of_the_whole_account() {
-        let world = TestGateway::start().await;
-        let tenant = demo_tenant(&world).await;
+        let (world, tenant) = demo_world().await;
         let account = tenant.tenant().unwrap().account.id.to_string();
         let narrow = CreateApiKey { namespaces: Some(vec!["demo".into()]), ..CreateApiKey::default() };
         let caller = world.caller(&account, narrow).await;

@@ -64,7 +64,7 @@ impl Service {
         limit: u32,
     ) -> ApiResult<WaitPage> {
         let make = |namespace: NamespaceRef| ShardRequest::from(Query::Queue { namespace, after, limit });
-        let (reply, shown) = self.call_and_show(tenant, context, name, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, name, make).await?;
         let (waits, more) = expect_answer!(reply.outcome?, Response::Queue { waits, more } => (waits, more))?;
         let waits: Vec<(WaitId, WaitInfo)> =
             waits.into_iter().map(|queued| (queued.wait.wait, lock_wait(&shown, queued))).collect();
@@ -104,7 +104,7 @@ impl Service {
     ) -> ApiResult<WaitPage> {
         let make =
             |namespace: NamespaceRef| ShardRequest::from(Query::Permit(PermitQuery::Waits { namespace, after, limit }));
-        let (reply, shown) = self.call_and_show(tenant, context, name, make).await?;
+        let (reply, shown) = self.call_and_view(tenant, context, name, make).await?;
         let (waits, more) = expect_answer!(reply.outcome?, Response::PermitWaits { waits, more } => (waits, more))?;
         let last = waits.last().map(|queued| queued.wait);
         let shows = |queued: &PermitWaitView| kinds.contains(queued.kind);

@@ -7,7 +7,7 @@ use holdfast_types::Mode;
 use tokio::sync::mpsc;
 
 use super::core_node::{TestGateway, context};
-use super::tests::{acquire, demo_tenant};
+use super::tests::{acquire, demo_world};
 use crate::events::MAX_WATCHERS;
 use crate::*;
 
@@ -30,8 +30,7 @@ async fn next_revisions(watcher: &mut EventStream) -> Vec<u64> {
 
 #[tokio::test]
 async fn a_thousand_watchers_of_different_prefixes_make_one_subscription() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let subscriptions = world.count_event_subscriptions();
     let mut watchers = Vec::new();
     for number in 0..MAX_WATCHERS {
@@ -64,8 +63,7 @@ async fn a_thousand_watchers_of_different_prefixes_make_one_subscription() {
 
 #[tokio::test]
 async fn a_watcher_that_is_behind_reads_the_history_and_then_what_the_others_read() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     take(&world, &tenant, "first").await;
     let mut early = watcher(&world, &tenant, Vec::new()).await;
     for number in 0..600 {
@@ -91,8 +89,7 @@ async fn a_watcher_that_is_behind_reads_the_history_and_then_what_the_others_rea
 
 #[tokio::test]
 async fn watchers_of_a_namespace_that_is_deleted_are_told_so() {
-    let world = TestGateway::start().await;
-    let tenant = demo_tenant(&world).await;
+    let (world, tenant) = demo_world().await;
     let mut watchers = [watcher(&world, &tenant, Vec::new()).await, watcher(&world, &tenant, vec!["l".into()]).await];
     world.service.delete_namespace(&tenant, &context(), "demo", None).await.unwrap();
     for watcher in &mut watchers {

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn each_outcome_is_told_once() {
+    fn each_outcome_is_sent_once() {
         let mut table = ArrivalTable::default();
         table.arrived(&arrive("a"), 7);
         assert!(!table.on_outcome("a", 7, BarrierOutcome::Waiting, false));

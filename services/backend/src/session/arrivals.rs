@@ -168,7 +168,7 @@ impl SessionConnection<'_> {
     }
 }
 
-/// Returns whether whoever is told this is inside a double barrier.
+/// Returns true if the receiver of this answer is inside a double barrier.
 pub(super) fn is_inside(answer: &BarrierAnswer, barrier: &BarrierView) -> bool {
     answer.outcome == BarrierOutcome::Tripped && barrier.inside_generation == Some(answer.generation)
 }

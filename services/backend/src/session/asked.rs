@@ -1,4 +1,4 @@
-//! Requests to release holds of a session: what its client is told of them.
+//! Forwards requests to release to the client of a session.
 
 use holdfast_api::session_message::ServerMessage;
 use holdfast_types::{AskedHold, AskedHolds};
@@ -8,9 +8,9 @@ use super::client_command::InFlightBatch;
 use super::connection::SessionConnection;
 
 /// Bytes of such requests that wait for the reply to a command in flight, which may add the holds. Beyond them, the
-/// connection queries what is asked for.
+/// connection queries the requests to release.
 const MAX_DEFERRED_BYTES: usize = 256 * 1_024;
-/// What a hold of such a request counts as besides its texts.
+/// Bytes that a hold of such a request counts as, without its texts.
 const HOLD_OVERHEAD: usize = 96;
 
 /// The requests that wait for a reply.
@@ -23,7 +23,7 @@ pub(super) struct DeferredAsks {
 }
 
 impl DeferredAsks {
-    /// Keeps a request. Once one did not fit, none is kept: a query tells of all.
+    /// Keeps a request. After a request did not fit, none is kept: a query returns all.
     pub(super) fn push(&mut self, asked: AskedHolds) {
         let bytes = asked_bytes(&asked);
         if self.has_missed || self.bytes + bytes > MAX_DEFERRED_BYTES {
@@ -54,7 +54,7 @@ impl SessionConnection<'_> {
         self.send_asked(asks).await
     }
 
-    /// Tells the client which of its holds somebody asks for. What it does not read waits here, as other messages do.
+    /// Sends the client the requests to release its holds. Unread messages wait here, as other messages do.
     pub(super) async fn send_asked(&mut self, asks: Vec<AskedHolds>) -> Result<(), CloseReason> {
         for AskedHolds { kind, request, holds } in asks {
             for AskedHold { path, fencing_token, request_id } in holds {

@@ -38,8 +38,8 @@ pub(super) struct AwaitTable {
 }
 
 impl AwaitTable {
-    /// Adds an await that the client sends. `token` and `lock` are what the request holds, as far as known. Of one that
-    /// was answered before, only the time is new.
+    /// Adds an await that the client sends. `token` and `lock` are the hold of the request, as far as known. If the
+    /// await was answered before, only its time changes.
     pub(super) fn begin(&mut self, awaits: &Arc<Await>, token: Option<FencingToken>, lock: Option<Arc<Lock>>) {
         let ends_at = awaits.wait_ms.and_then(|wait_ms| Instant::now().checked_add(Duration::from_millis(wait_ms)));
         if let Some(entry) = self.entries.get_mut(&awaits.request_id).filter(|it| it.state != AwaitState::Sent) {
@@ -98,7 +98,7 @@ impl AwaitTable {
         })
     }
 
-    /// Removes an await that was not done. One that was answered before stays.
+    /// Removes an await that was not executed. An await that was answered before stays.
     pub(super) fn remove_unanswered(&mut self, request_id: &str) {
         if self.state(request_id) == Some(AwaitState::Sent) {
             self.remove(request_id);

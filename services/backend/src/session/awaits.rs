@@ -89,12 +89,12 @@ impl SessionConnection<'_> {
         match (outcome, woken) {
             (AcquireOutcome::Granted { fencing_token }, woken) => {
                 let path = locks.into_iter().next().map(|lock| lock.path);
-                self.forget_hold(request_id, path.as_ref());
+                self.drop_hold(request_id, path.as_ref());
                 self.on_relocked(request_id, path.unwrap_or_default(), None, (fencing_token, woken)).await
             }
             (AcquireOutcome::Enqueued(enqueued), None) => {
                 let state = AwaitState::Awaiting(enqueued.wait);
-                self.forget_hold(request_id, locks.first().map(|lock| &lock.path));
+                self.drop_hold(request_id, locks.first().map(|lock| &lock.path));
                 self.awaits.set(request_id, state);
                 if !asked {
                     return Ok(());
@@ -103,7 +103,7 @@ impl SessionConnection<'_> {
             }
             (AcquireOutcome::Enqueued(enqueued), Some(woken)) => {
                 let state = AwaitState::Waiting(enqueued.wait, woken);
-                self.forget_hold(request_id, locks.first().map(|lock| &lock.path));
+                self.drop_hold(request_id, locks.first().map(|lock| &lock.path));
                 self.awaits.set(request_id, state);
                 if !asked && before == Some(state) {
                     return Ok(());
@@ -123,7 +123,7 @@ impl SessionConnection<'_> {
     }
 
     /// Records that a request gave its lock up.
-    fn forget_hold(&mut self, request_id: &str, path: Option<&Path>) {
+    fn drop_hold(&mut self, request_id: &str, path: Option<&Path>) {
         if self.awaits.state(request_id) != Some(AwaitState::Sent) {
             return;
         }

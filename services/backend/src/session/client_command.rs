@@ -1,4 +1,4 @@
-//! The commands of a client, and what they mean for its requests.
+//! The commands of a client, and their effects on its requests.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -41,7 +41,7 @@ impl SessionConnection<'_> {
     /// slower the shard, the larger the batch.
     pub(super) async fn start_next(&mut self) -> Result<(), CloseReason> {
         while self.in_flight.is_none() && self.report.is_none() && !self.is_session_gone() {
-            let Some(job) = self.queue.pop_front() else { return self.start_unplaced().await };
+            let Some(job) = self.queue.pop_front() else { return self.start_unqueued().await };
             let job = self.first_of(job)?;
             let (mut claims, mut bytes) = self.size_of(&job);
             let destination = self.destination_of(&job);
@@ -183,7 +183,7 @@ impl SessionConnection<'_> {
             ClientCommand::Malformed(error) => return Err(CloseReason::Malformed(error.clone())),
             ClientCommand::Lock(lock) => match self.admit(lock, tries) {
                 // Behind those that came before it.
-                Ok(_) if self.has_unplaced && self.may_be_unplaced(lock, tries) => {
+                Ok(_) if self.has_unqueued && self.may_be_unqueued(lock, tries) => {
                     self.wait_for_table(lock).await?;
                     return Ok(None);
                 }
@@ -212,7 +212,7 @@ impl SessionConnection<'_> {
                 }
                 let request_id = release.request_id.clone();
                 self.requests.mark_released(&request_id);
-                self.shown.take_place(&request_id);
+                self.shown.take_position(&request_id);
                 if release.unheard {
                     return Ok(Some(self.request(SessionRequest::ReleaseUnheard { request_id })));
                 }

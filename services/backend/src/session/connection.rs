@@ -29,7 +29,7 @@ use super::life::{SessionLife, life_over_error};
 use super::permit_table::PermitTable;
 use super::protocol::MessageSequence;
 use super::rare_events::{RareEvent, RareEvents};
-use super::receipts::{ShownList, unlisted_error};
+use super::receipts::{ReceiptedList, unlisted_error};
 use super::request_table::RequestTable;
 use crate::AuthContext;
 use crate::access_watch::{AccessWatch, is_final};
@@ -54,7 +54,7 @@ pub(super) struct SessionConnection<'a> {
     pub(super) seq: u64,
     pub(super) requests: RequestTable,
     /// Whether there may be requests without a place at the leader.
-    pub(super) has_unplaced: bool,
+    pub(super) has_unqueued: bool,
     /// Whether the leader's table was not complete when it was last asked what the session has: it is asked again
     /// later.
     pub(super) is_early: bool,
@@ -67,7 +67,7 @@ pub(super) struct SessionConnection<'a> {
     /// The report to the leader of that epoch. No command is sent, and no update is taken, before its end.
     pub(super) report: Option<EpochReport>,
     /// What a resumed client has shown so far.
-    pub(super) shown: ShownList,
+    pub(super) shown: ReceiptedList,
     /// The epoch of a leader that waits for the report, while the list of a resumed client is not there.
     pub(super) owes_report: Option<Revision>,
     /// Whether the session has ended, or was resumed by another connection.
@@ -79,8 +79,8 @@ pub(super) struct SessionConnection<'a> {
     pub(super) awaits: AwaitTable,
     /// The messages of the client, in the parts of `lock_info` so far, that have no response.
     pub(super) pending: Vec<Pending>,
-    /// The requests that may have been executed, and whose outcome the client does not know: those for which a resumed
-    /// one has no response, and those of which this connection could not tell it.
+    /// The requests that may have been executed, and whose outcome the client does not know: requests for which a
+    /// resumed client has no response, and requests whose outcome this connection could not send.
     pub(super) unanswered: BTreeSet<String>,
     /// Whether updates may be missing about holds in the list that is being compared.
     pub(super) missed_updates: bool,
@@ -138,14 +138,14 @@ impl<'a> SessionConnection<'a> {
             pending: Vec::new(),
             unanswered: BTreeSet::new(),
             missed_updates: false,
-            has_unplaced: false,
+            has_unqueued: false,
             is_early: false,
             is_complete: !session.is_resumed,
             // It was opened by a leader of this epoch or a later one.
             promised: session.table_epoch.filter(|_| session.is_resumed).unwrap_or_default(),
             reported: 0,
             report: None,
-            shown: ShownList::default(),
+            shown: ReceiptedList::default(),
             owes_report: None,
             has_ended: false,
             owed_keep_alives: 0,
@@ -167,7 +167,7 @@ impl<'a> SessionConnection<'a> {
             Err(ending) => ending,
             Ok(never) => match never {},
         };
-        self.keep_ledger();
+        self.retain_ledger();
         ending
     }
 

@@ -2,8 +2,8 @@
 
 use holdfast_types::{SessionUpdate, codec};
 
-/// Encoded bytes of updates that wait. Beyond them, the connection queries the state of what they are about, as after
-/// a lost subscription.
+/// Encoded bytes of updates that wait. Beyond them, the connection queries the affected state, as after a lost
+/// subscription.
 const MAX_DEFERRED_BYTES: usize = 256 * 1_024;
 /// What an update counts as besides its encoded bytes.
 const UPDATE_OVERHEAD: usize = 512;

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep};
 use super::handle::SessionHandle;
 use crate::shard_call::unexpected;
 
-/// Delay before a part is sent again; twice as long each time, up to the longest one. Both are much shorter than any
-/// session lives without a sign of life.
+/// Delay before a part is sent again; it doubles each time, up to the maximum. Both are much shorter than the time to
+/// live of any session.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(400);
 /// How long beyond the time to live of its session a report is repeated.
@@ -47,8 +47,8 @@ pub(super) enum Reported {
 }
 
 impl EpochReport {
-    /// Begins to send a report: at once, unless the leader of its epoch has had one. Whoever asks for it again has not
-    /// begun an epoch of its own, and is not sent one after the other without a pause.
+    /// Begins to send a report: at once, unless the leader of its epoch has had one. A leader that asks for it again
+    /// has not begun a new epoch, and gets repeated reports only with a pause in between.
     pub(super) fn start(session: &Arc<SessionHandle>, parts: Vec<TableReport>, is_repeat: bool) -> Self {
         let until = Instant::now() + MAX_WAIT + Duration::from_millis(session.ttl_ms);
         let (session, reply) = (Arc::clone(session), pending().boxed());

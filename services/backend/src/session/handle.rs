@@ -120,7 +120,7 @@ impl SessionHandle {
             let routed = inner.router.command(Application::Locks, key, &command, again, deadline);
             Admission::run(permit, true, None, routed.map(|routed| routed.map_err(route_error))).await
         };
-        let routed = run_apart("report of a session", sent).await.unwrap_or_else(|| Err(interrupted()))?;
+        let routed = run_apart("session_report", sent).await.unwrap_or_else(|| Err(interrupted()))?;
         if routed.reply.outcome.is_ok() {
             self.reported_in.fetch_max(routed.term, Ordering::Relaxed);
         }
@@ -161,7 +161,7 @@ impl SessionHandle {
         router.query(Application::Locks, self.key, &query, deadline).await.map_err(route_error)
     }
 
-    /// Sends a keep-alive, in one call with those of other sessions.
+    /// Sends a keep-alive, in one call with the keep-alives of other sessions.
     pub(super) async fn keep_alive(self: Arc<Self>) -> ApiResult<KeepAliveReply> {
         let deadline = Instant::now() + RESPONSE_TIMEOUT;
         let (key, epoch) = (self.key, self.epoch);
@@ -194,8 +194,8 @@ impl SessionHandle {
         subscription.with_gate(self.start_gate(max_wait))
     }
 
-    /// Has subscriptions of sessions that lose a leader together start in turns, in fair shares of the accounts. One that
-    /// takes long waits for a leader that others may not need.
+    /// Has subscriptions of sessions that lose a leader together start in turns, in fair shares of the accounts. A
+    /// start that takes long waits for a leader that other sessions may not need.
     fn start_gate(&self, max_wait: Duration) -> StartGate {
         let admission = Arc::clone(&self.service.inner.subscription_admission);
         let request = self.admission_request(Priority::Patient, 0);
@@ -204,11 +204,11 @@ impl SessionHandle {
             let started = async move {
                 match admission.acquire(request, Instant::now() + max_wait).await {
                     Ok(mut permit) => permit.run(start).await,
-                    Err(error) => StartOutcome::without_turn(&error.to_string()),
+                    Err(error) => StartOutcome::without_permit(&error.to_string()),
                 }
             };
-            let started = run_apart("subscription of a session", started);
-            started.map(|outcome| outcome.unwrap_or_else(|| StartOutcome::without_turn("it was interrupted"))).boxed()
+            let started = run_apart("session_subscription", started);
+            started.map(|outcome| outcome.unwrap_or_else(|| StartOutcome::without_permit("it was interrupted"))).boxed()
         })
     }
 }

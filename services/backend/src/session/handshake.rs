@@ -19,7 +19,7 @@ use super::handle::SessionHandle;
 use super::life::SessionLife;
 use super::protocol::{MessageSequence, protocol_error};
 use crate::access_watch::{AccessWatch, is_final};
-use crate::admission::HeldCall;
+use crate::admission::DeferredCall;
 use crate::ops::OpenTerms;
 use crate::{AuthContext, CallContext, Service};
 
@@ -30,7 +30,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionOptions {
     /// Whether the session's time to live may be outside the account's limits. It is at least 1 ms. Where the locks are
-    /// in the memory of a leader, it becomes the nearest one that is allowed there.
+    /// in the memory of a leader, it is adjusted to the nearest allowed value.
     pub allow_any_ttl: bool,
     /// Whether the gateway keeps the session alive as long as the connection is open, which ends when the session may
     /// have ended: the client counts nothing.
@@ -74,7 +74,7 @@ struct OpenedSession {
     /// When the opening was sent.
     asked_at: BootInstant,
     /// Counts the connection for as long as it is open.
-    held: HeldCall,
+    held: DeferredCall,
     /// The caller when it was opened.
     caller: AuthContext,
     /// The address of the gateway in the leader's node.
@@ -189,7 +189,7 @@ impl Handshake {
         } else if open.ttl_ms == 0 {
             return Err(ApiError::invalid("ttl_ms", "ttl_ms: must be at least 1"));
         }
-        let held = self.service.inner.held_calls.connect(caller.share().sharer)?;
+        let held = self.service.inner.deferred_calls.connect(caller.share().sharer)?;
         let context = CallContext::new("session connection");
         let Open { keeps_table, transition_ms, .. } = *open;
         let fits_ttl = self.options.allow_any_ttl;

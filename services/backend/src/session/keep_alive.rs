@@ -58,15 +58,15 @@ impl KeepAliveScheduler {
 
     /// The leader of an epoch has the report of the session. A keep-alive that is under way may have come before it.
     /// What the gateway sends on its own goes on at once: the last one may have been refused.
-    pub(super) fn note_report(&mut self, table_epoch: Revision) {
+    pub(super) fn record_report(&mut self, table_epoch: Revision) {
         self.reported = self.reply.as_ref().map(|_| table_epoch);
         if let Some(interval) = &mut self.interval {
             interval.reset_immediately();
         }
     }
 
-    /// Returns the outcome of the next keep-alive, and how many requests it answers. One that came before the report
-    /// that it asks for is sent again, once. Cancel-safe.
+    /// Returns the outcome of the next keep-alive, and how many requests it answers. A keep-alive that arrived before
+    /// the report that the leader asks for is sent again, once. Cancel-safe.
     pub(super) async fn next(&mut self) -> (usize, ApiResult<KeepAliveReply>) {
         loop {
             if let Some(running) = &mut self.reply {

@@ -1,4 +1,4 @@
-//! What a connection knows of its session, as the leader of a new epoch of its lock table is told.
+//! Builds the report of a session for the leader of a new table epoch.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use super::request_table::{Request, RequestState, RequestTable};
 pub(super) const MAX_PART_BYTES: usize = 512 * 1_024;
 /// Bytes that the requests which are under way may add: one list of commands, or one request. 32 requests with 64 KiB
 /// of metadata in 64 pairs take 2.1 MiB, and a request for 256 paths of 32 segments of up to 255 bytes takes 2.4 MiB.
-pub(super) const MAX_BYTES_UNDER_WAY: usize = 4 * 1_024 * 1_024;
+pub(super) const MAX_IN_FLIGHT_BYTES: usize = 4 * 1_024 * 1_024;
 /// Two parts that follow each other are together larger than one may be, or they would be one. So a report of more
 /// parts than there may be is larger than half as many full ones.
 const MAX_REPORT_BYTES: usize = MAX_REPORT_PARTS as usize / 2 * MAX_PART_BYTES;
-const _: () = assert!(MAX_SESSION_TABLE_BYTES as usize + MAX_BYTES_UNDER_WAY <= MAX_REPORT_BYTES);
-/// What a request, a claim or a segment of a path counts as besides its texts.
+const _: () = assert!(MAX_SESSION_TABLE_BYTES as usize + MAX_IN_FLIGHT_BYTES <= MAX_REPORT_BYTES);
+/// Bytes that a request, a claim or a segment of a path counts as, without its texts.
 const OVERHEAD: usize = 32;
 
 impl RequestTable {
@@ -41,7 +41,7 @@ impl RequestTable {
         self.requests.get(request_id).is_some_and(|request| request.is_released)
     }
 
-    /// Returns whether all holds are known with their requests. Of those that a resumed client listed, they are not.
+    /// Returns true if the requests of all holds are known. The requests of holds that a resumed client listed are not.
     pub(super) fn knows_requests(&self) -> bool {
         self.holds.values().flat_map(PathHolds::iter).all(|(_, hold)| !hold.is_listed && hold.holder.is_some())
     }
@@ -52,20 +52,20 @@ impl RequestTable {
         let place = |(request_id, request): (&String, &Request)| match (request.state, request.ticket) {
             (RequestState::Granted, _) => None,
             (_, Some(wait)) | (RequestState::Waiting(wait), None) => Some((false, wait.0, request_id.clone())),
-            (RequestState::Unplaced(number), None) => Some((true, number, request_id.clone())),
+            (RequestState::Unqueued(number), None) => Some((true, number, request_id.clone())),
         };
         let mut waits: Vec<(bool, u64, String)> = self.requests.iter().filter_map(place).collect();
         waits.sort_unstable();
-        self.unplaced = 0;
+        self.unqueued = 0;
         self.places.clear();
         for (_, _, request_id) in &waits {
             let Some(request) = self.requests.get_mut(request_id) else { continue };
-            self.unplaced += 1;
-            self.places.insert(self.unplaced, request_id.clone());
+            self.unqueued += 1;
+            self.places.insert(self.unqueued, request_id.clone());
             if let RequestState::Waiting(wait) = request.state {
                 request.ticket.get_or_insert(wait);
             }
-            request.state = RequestState::Unplaced(self.unplaced);
+            request.state = RequestState::Unqueued(self.unqueued);
         }
         !waits.is_empty()
     }
@@ -83,14 +83,14 @@ impl RequestTable {
     pub(super) fn check_bytes(&self, lock: &Lock) -> Result<(), CommandError> {
         let known = self.requests.get(&lock.request_id);
         let more = reported_bytes(lock).saturating_sub(known.map_or(0, |known| known.bytes));
-        if known.is_some_and(Request::is_kept) || self.has_room(more) {
+        if known.is_some_and(Request::is_kept) || self.has_capacity(more) {
             return Ok(());
         }
         Err(CommandError::too_many_table_bytes())
     }
 
     /// Returns whether the session can still be reported with so many more bytes.
-    pub(super) fn has_room(&self, more: usize) -> bool {
+    pub(super) fn has_capacity(&self, more: usize) -> bool {
         more == 0 || self.bytes + more <= MAX_SESSION_TABLE_BYTES as usize
     }
 
@@ -102,10 +102,10 @@ impl RequestTable {
         for request in granted.filter_map(|(_, request)| self.reported_request(request)) {
             let claims = request.claims.iter().map(|claim| &claim.path.0);
             let bytes = bytes_of(&request.request_id, &request.holder, &request.metadata, claims);
-            parts.with_room(bytes).granted.push(request);
+            parts.report_with_capacity(bytes).granted.push(request);
         }
         let number = |request: &Request| match request.state {
-            RequestState::Unplaced(number) => Some(number),
+            RequestState::Unqueued(number) => Some(number),
             RequestState::Waiting(_) | RequestState::Granted => None,
         };
         let mut waits: Vec<(u64, &Request)> = reported().filter_map(|(_, it)| Some((number(it)?, it))).collect();
@@ -113,7 +113,7 @@ impl RequestTable {
         for wait in waits.into_iter().filter_map(|(_, request)| reported_wait(request)) {
             let claims = wait.claims.iter().map(|claim| &claim.path.0);
             let bytes = bytes_of(&wait.request_id, &wait.holder, &wait.metadata, claims);
-            parts.with_room(bytes).pending.push(wait);
+            parts.report_with_capacity(bytes).pending.push(wait);
         }
         parts.finish()
     }
@@ -183,7 +183,7 @@ struct Parts {
 
 impl Parts {
     /// Returns the part that takes a request of so many bytes.
-    fn with_room(&mut self, bytes: usize) -> &mut TableReport {
+    fn report_with_capacity(&mut self, bytes: usize) -> &mut TableReport {
         let at = self.parts.len() - 1;
         if self.bytes > 0 && self.bytes + bytes > MAX_PART_BYTES {
             let last = &self.parts[at];

@@ -4,8 +4,8 @@ use holdfast_types::{
 };
 
 use super::*;
-use crate::admission::{HeldCalls, Share, Sharer};
-use crate::session::ledger::{MAX_BYTES_UNDER_WAY, MAX_PART_BYTES};
+use crate::admission::{DeferredCalls, Share, Sharer};
+use crate::session::ledger::{MAX_IN_FLIGHT_BYTES, MAX_PART_BYTES};
 use crate::session::test_lock;
 
 fn lock(request_id: &str, paths: &[&str], mode: Mode) -> Arc<Lock> {
@@ -217,22 +217,22 @@ fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
 fn requests_without_a_place_are_sent_again_in_order_until_they_have_one() {
     let mut ledger = RequestTable::new("se_1");
     let (first, second) = (lock("z", &["x"], Mode::Write), lock("a", &["y"], Mode::Write));
-    ledger.unplaced(&first, None, None);
-    ledger.unplaced(&second, None, None);
-    assert_eq!((ledger.first_unplaced(9), ledger.first_unplaced(1)), (vec!["z".into(), "a".into()], vec!["z".into()]));
-    assert!(ledger.is_unplaced("z") && ledger.waiting("z").is_some() && ledger.has_or_awaits("z"));
+    ledger.unqueued(&first, None, None);
+    ledger.unqueued(&second, None, None);
+    assert_eq!((ledger.first_unqueued(9), ledger.first_unqueued(1)), (vec!["z".into(), "a".into()], vec!["z".into()]));
+    assert!(ledger.is_unqueued("z") && ledger.waiting("z").is_some() && ledger.has_or_awaits("z"));
     ledger.enqueued(&first, WaitId(4), None);
-    assert!(!ledger.is_unplaced("z") && ledger.first_unplaced(9) == ["a"]);
+    assert!(!ledger.is_unqueued("z") && ledger.first_unqueued(9) == ["a"]);
     ledger.released_without_views("a");
-    assert!(ledger.first_unplaced(9).is_empty() && !ledger.is_unplaced("a"));
-    ledger.unplaced(&second, None, None);
-    ledger.unplaced(&second, None, None);
-    assert_eq!((ledger.first_unplaced(9), ledger.len()), (vec!["a".into()], 2), "each is in it once");
+    assert!(ledger.first_unqueued(9).is_empty() && !ledger.is_unqueued("a"));
+    ledger.unqueued(&second, None, None);
+    ledger.unqueued(&second, None, None);
+    assert_eq!((ledger.first_unqueued(9), ledger.len()), (vec!["a".into()], 2), "each is in it once");
     ledger.granted_anew(&second, 5);
-    assert!(ledger.first_unplaced(9).is_empty());
-    ledger.unplaced(&lock("b", &["y"], Mode::Write), None, None);
+    assert!(ledger.first_unqueued(9).is_empty());
+    ledger.unqueued(&lock("b", &["y"], Mode::Write), None, None);
     ledger.clear();
-    assert!(ledger.first_unplaced(9).is_empty() && ledger.len() == 0);
+    assert!(ledger.first_unqueued(9).is_empty() && ledger.len() == 0);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_report_has_what_is_held_by_each_request_and_no_release_that_is_under_way() 
 fn requests_that_wait_are_reported_in_order_with_their_places() {
     let mut ledger = RequestTable::new("se_1");
     assert!(!ledger.displace());
-    ledger.unplaced(&lock("last", &["x"], Mode::Write), None, None);
+    ledger.unqueued(&lock("last", &["x"], Mode::Write), None, None);
     ledger.enqueued(&lock("second", &["x"], Mode::Write), WaitId(20), None);
     ledger.enqueued(&lock("first", &["x"], Mode::Write), WaitId(10), None);
     ledger.enqueued(&lock("gone", &["x"], Mode::Write), WaitId(15), None);
@@ -317,35 +317,38 @@ fn the_first_place_of_a_request_counts_whether_or_not_it_heard_of_later_ones() {
     let (first, second) = (lock("first", &["x"], Mode::Write), lock("second", &["x"], Mode::Write));
     ledger.enqueued(&first, WaitId(10), None);
     ledger.enqueued(&second, WaitId(20), None);
-    assert_eq!(ledger.first_place("first"), Some(WaitId(10)));
+    assert_eq!(ledger.first_position("first"), Some(WaitId(10)));
     ledger.displace();
     // The first one does not hear where it is in the next epoch.
     ledger.enqueued(&second, WaitId(120), None);
-    assert_eq!((ledger.first_place("first"), ledger.first_place("second")), (None, Some(WaitId(20))));
+    assert_eq!((ledger.first_position("first"), ledger.first_position("second")), (None, Some(WaitId(20))));
     assert_eq!(ledger.state("second"), Some(RequestState::Waiting(WaitId(120))));
     ledger.displace();
     let waits = |id: &str, ticket: u64| (id.to_owned(), Some(WaitId(ticket)));
     assert_eq!(reported(&ledger).1, [waits("first", 10), waits("second", 20)]);
-    assert_eq!(ledger.first_unplaced(9), ["first", "second"]);
+    assert_eq!(ledger.first_unqueued(9), ["first", "second"]);
     ledger.mark_released("second");
     ledger.enqueued(&second, WaitId(210), None);
-    assert_eq!(ledger.first_place("second"), Some(WaitId(210)), "it was given up, and asks anew");
+    assert_eq!(ledger.first_position("second"), Some(WaitId(210)), "it was given up, and asks anew");
     ledger.clear();
     ledger.enqueued(&first, WaitId(310), Some(WaitId(10)));
     ledger.enqueued(&second, WaitId(320), Some(WaitId(330)));
-    assert_eq!((ledger.first_place("first"), ledger.first_place("second")), (Some(WaitId(10)), Some(WaitId(320))));
+    assert_eq!(
+        (ledger.first_position("first"), ledger.first_position("second")),
+        (Some(WaitId(10)), Some(WaitId(320)))
+    );
 }
 
 #[test]
 fn what_is_kept_after_its_connection_is_not_charged_as_waiting() {
-    let (held, share) = (HeldCalls::default(), Share::of(Sharer::Account(AccountId(7))));
+    let (held, share) = (DeferredCalls::default(), Share::of(Sharer::Account(AccountId(7))));
     let mut ledger = RequestTable::new("se_1");
     let counted = held.acquire(share, 100).unwrap();
-    ledger.unplaced(&lock("a", &["x"], Mode::Write), None, Some(counted));
+    ledger.unqueued(&lock("a", &["x"], Mode::Write), None, Some(counted));
     assert_eq!(held.used(share.sharer)[0].1, 1);
-    ledger.forget_counts();
+    ledger.clear_counts();
     assert_eq!(held.used(share.sharer)[0].1, 0);
-    assert!(ledger.is_unplaced("a"));
+    assert!(ledger.is_unqueued("a"));
 }
 
 #[test]
@@ -367,7 +370,7 @@ fn a_large_report_has_parts() {
         let path = format!("{long}{number}");
         ledger.granted_anew(&lock(&format!("r{number}"), &[&path], Mode::Write), number);
     }
-    ledger.unplaced(&lock("w", &["x"], Mode::Write), None, None);
+    ledger.unqueued(&lock("w", &["x"], Mode::Write), None, None);
     let parts = ledger.report(empty_report()).expect("they are not too many");
     let numbers: Vec<_> = parts.iter().map(|part| (part.part, part.parts, part.granted.len())).collect();
     assert_eq!(numbers, [(1, 3, 2), (2, 3, 2), (3, 3, 1)]);
@@ -402,7 +405,7 @@ fn a_session_is_refused_before_it_has_too_much_for_a_report_and_others_are_not()
     let before = ledger.bytes();
     ledger.granted_anew(&of_half(0), number);
     assert_eq!(ledger.bytes(), before, "it counts once");
-    let under_way = (MAX_BYTES_UNDER_WAY / MAX_PART_BYTES * 2) as u64;
+    let under_way = (MAX_IN_FLIGHT_BYTES / MAX_PART_BYTES * 2) as u64;
     (number..number + under_way - 1).for_each(|more| ledger.granted_anew(&of_half(more), more));
     assert!(ledger.report(empty_report()).is_some(), "also with what is under way");
 

@@ -17,12 +17,12 @@ struct Certain {
     since: BootInstant,
     /// For how long the session is certain to live from then on.
     lifetime: Duration,
-    /// Somebody has seen that this time is over, or that the machine may have been paused.
+    /// A check found that this time is over, or that the machine may have been paused.
     is_over: bool,
 }
 
 impl Certain {
-    /// Returns what is left at that moment; `None` if it is over.
+    /// Returns the remaining time at that moment; `None` if it is over.
     fn left(&mut self, now: BootInstant) -> Option<Duration> {
         let left = now.duration_since(self.since).and_then(|age| self.lifetime.checked_sub(age));
         self.is_over |= left.is_none_or(|left| left.is_zero());
@@ -60,7 +60,7 @@ impl SessionLife {
         }
     }
 
-    /// Returns whether it is over, so that what the session had may be somebody else's.
+    /// Returns true if it is over, so that other owners may hold the session's locks.
     pub(super) fn is_over(&self) -> bool {
         self.certain.lock().left(self.clocks.now()).is_none()
     }
@@ -90,7 +90,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(10);
 
-    /// Clocks that a test puts forward, and what they show.
+    /// Clocks that a test advances, and their time.
     fn clocks() -> (Clocks, Arc<AtomicU64>) {
         let now_ms = Arc::new(AtomicU64::new(0));
         let (boot_ms, wall_ms) = (Arc::clone(&now_ms), Arc::clone(&now_ms));

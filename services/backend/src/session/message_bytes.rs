@@ -195,7 +195,7 @@ mod tests {
     use holdfast_types::{Kind, Limits, Metadata, Mode, Path, Phase, Reason, ReportedPermits};
 
     use super::*;
-    use crate::admission::{HeldCalls, Share, Sharer};
+    use crate::admission::{DeferredCalls, Share, Sharer};
     use crate::session::test_lock;
 
     fn of_client(payload: ClientPayload) -> usize {
@@ -248,7 +248,7 @@ mod tests {
         let claim = |_| Resource { path: vec![text.clone(); depth], mode: Mode::Write };
         let largest = Lock { resources: (0..paths).map(claim).collect(), ..test_lock::lock("a", &[], Mode::Write) };
         let share = Share { max_held_calls: 1, ..Share::of(Sharer::Operator) };
-        assert!(HeldCalls::default().acquire(share, lock_bytes(&largest)).is_ok(), "{}", lock_bytes(&largest));
+        assert!(DeferredCalls::default().acquire(share, lock_bytes(&largest)).is_ok(), "{}", lock_bytes(&largest));
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl SessionConnection<'_> {
         self.send(ServerMessage::Revoked { path, reason, current_owner: None, holder, fencing_token }).await
     }
 
-    /// Handles the reply to a report of holds. Adds only those that exist: a client may list any others.
+    /// Handles the reply to a report of holds. Adds only existing holds: a client may list any others.
     pub(super) async fn on_permits_reported(
         &mut self,
         held: &[HeldPermits],

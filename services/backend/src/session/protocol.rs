@@ -89,7 +89,7 @@ impl MessageSequence {
         Ok(())
     }
 
-    /// Rejects pending messages that take too much memory together with those of the earlier parts.
+    /// Rejects pending messages that take too much memory together with the messages of earlier parts.
     fn check_pending(&mut self, pending: &[Pending]) -> ApiResult<()> {
         self.pending_bytes += pending.iter().map(pending_bytes).sum::<usize>();
         if self.pending_bytes <= MAX_PENDING_BYTES {

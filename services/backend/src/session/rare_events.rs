@@ -59,7 +59,7 @@ impl<'a> RareEvents<'a> {
     }
 }
 
-/// Checks the access of the caller when a check is due; soon again after one that was inconclusive.
+/// Checks the access of the caller when a check is due; soon again after an inconclusive check.
 async fn check_access(mut access_watch: Box<AccessWatch>) -> Fired {
     access_watch.next_check().await;
     let checked = access_watch.check().await;

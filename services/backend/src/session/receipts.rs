@@ -21,7 +21,7 @@ use super::channel::CloseReason;
 use super::connection::SessionConnection;
 use super::message_bytes::{granted_bytes, hold_bytes, lock_bytes};
 use super::protocol;
-use super::shown::{ShownRequest, asked_claims};
+use super::receipted::{ReceiptedRequest, requested_claims};
 
 /// Bytes of all holds and granted requests of a list.
 const MAX_LIST_BYTES: usize = 32 * 1_024 * 1_024;
@@ -35,11 +35,11 @@ type Claims<'a> = Vec<(&'a [String], Mode, FencingToken)>;
 
 /// What a resumed client has shown so far.
 #[derive(Debug, Default)]
-pub(super) struct ShownList {
+pub(super) struct ReceiptedList {
     /// The number of the last part that was taken.
     part: u32,
     /// Granted requests whose receipts are good.
-    granted: Vec<ShownRequest>,
+    granted: Vec<ReceiptedRequest>,
     /// Places whose receipts are good, by request id, until a leader answers the request.
     places: HashMap<String, WaitId>,
     /// Bytes of holds and granted requests.
@@ -50,19 +50,19 @@ pub(super) struct ShownList {
     pub(super) deadline: Option<Instant>,
 }
 
-impl ShownList {
+impl ReceiptedList {
     /// Returns whether the client has shown a place of a request that no leader has answered since.
-    pub(super) fn has_place(&self, request_id: &str) -> bool {
+    pub(super) fn has_position(&self, request_id: &str) -> bool {
         self.places.contains_key(request_id)
     }
 
     /// Takes that place: from now on it is known with the request, or does not count any more.
-    pub(super) fn take_place(&mut self, request_id: &str) -> Option<WaitId> {
+    pub(super) fn take_position(&mut self, request_id: &str) -> Option<WaitId> {
         self.places.remove(request_id)
     }
 
     /// The client has given up all requests.
-    pub(super) fn forget_places(&mut self) {
+    pub(super) fn clear_positions(&mut self) {
         self.places.clear();
     }
 }
@@ -79,8 +79,8 @@ impl SessionConnection<'_> {
                     self.requests.granted_claims(request_id).map(|claims| self.receipt(request_id, claims, None));
             }
             ServerMessage::Enqueued { request_id, place, .. } => {
-                let Some(ticket) = self.requests.first_place(request_id) else { return };
-                let Some(claims) = self.requests.asked_claims(request_id) else { return };
+                let Some(ticket) = self.requests.first_position(request_id) else { return };
+                let Some(claims) = self.requests.requested_claims(request_id) else { return };
                 let receipt = self.receipt(request_id, claims, Some(ticket));
                 *place = Some(QueueTicket { ticket, receipt });
             }
@@ -128,7 +128,7 @@ impl SessionConnection<'_> {
             self.shown.part = info.part.number;
             self.take_part(info).await?;
             if info.part.is_last() {
-                self.enter_shown().await;
+                self.enter_receipted().await;
             }
         }
         let Some(table_epoch) = self.owes_report else { return Ok(true) };
@@ -139,8 +139,8 @@ impl SessionConnection<'_> {
         Ok(false)
     }
 
-    /// Returns whether a part of the list that a leader can't compare yet may be sent again. The last one of several may
-    /// not: a leader that has dropped the others would end what they list.
+    /// Returns whether a part of the list that a leader can't compare yet may be sent again. The last of several parts
+    /// may not: a leader that has dropped the other parts would end the holds that they list.
     pub(super) fn may_compare_later(&self, info: &LockInfo) -> bool {
         let is_safe = info.part.count == 1 || !info.part.is_last();
         is_safe && self.session.table_epoch.is_some() && !self.is_client_gone()
@@ -159,12 +159,12 @@ impl SessionConnection<'_> {
             granted.iter().for_each(|granted| self.take_granted(granted));
             yield_now().await;
         }
-        self.take_places(info);
+        self.take_positions(info);
         Ok(())
     }
 
     fn take_granted(&mut self, granted: &GrantedLock) {
-        let shown = ShownRequest::of(granted);
+        let shown = ReceiptedRequest::of(granted);
         let of = self.receipted(&granted.request_id, granted.holder.as_deref(), (shown.claims(), None));
         match self.check_receipt(&granted.receipt, &of) {
             Ok(()) => self.shown.granted.push(shown),
@@ -172,13 +172,13 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// A place without a good receipt does not count: its request comes after those that have one.
-    fn take_places(&mut self, info: &LockInfo) {
+    /// A place without a good receipt does not count: its request comes after the requests that have one.
+    fn take_positions(&mut self, info: &LockInfo) {
         let shown: HashMap<&str, QueueTicket> = info.places.iter().map(|(id, place)| (id.as_str(), *place)).collect();
         for message in &info.pending {
             let Pending::Lock(lock) = message else { continue };
             let Some(place) = shown.get(lock.request_id.as_str()) else { continue };
-            let asked = (asked_claims(&lock.resources), Some(place.ticket));
+            let asked = (requested_claims(&lock.resources), Some(place.ticket));
             let of = self.receipted(&lock.request_id, lock.holder.as_deref(), asked);
             if self.check_receipt(&place.receipt, &of).is_ok() {
                 self.shown.places.insert(lock.request_id.clone(), place.ticket);
@@ -187,9 +187,9 @@ impl SessionConnection<'_> {
     }
 
     /// Enters the requests whose receipts are good, for as much of them as the client lists as held.
-    async fn enter_shown(&mut self) {
+    async fn enter_receipted(&mut self) {
         for (at, shown) in std::mem::take(&mut self.shown.granted).into_iter().enumerate() {
-            self.requests.enter_shown(&shown);
+            self.requests.enter_receipted(&shown);
             if at % MAX_TAKEN_AT_ONCE == MAX_TAKEN_AT_ONCE - 1 {
                 yield_now().await;
             }
@@ -203,7 +203,7 @@ impl SessionConnection<'_> {
             return Err(self.refuse_list().await?);
         }
         self.is_complete = true;
-        self.place_pending();
+        self.unqueue_pending();
         self.on_unreported(table_epoch).await?;
         self.queue_pending();
         Ok(())
@@ -225,7 +225,7 @@ impl SessionConnection<'_> {
 
     /// Lets the pending requests for locks wait without a place, so that they are reported: each once, if it may be
     /// asked for. The others are sent after the report.
-    fn place_pending(&mut self) {
+    fn unqueue_pending(&mut self) {
         let limits = match self.tenant() {
             Ok(tenant) => validate::limits_for_existing(tenant.limits()),
             Err(_) => return,
@@ -234,16 +234,16 @@ impl SessionConnection<'_> {
         for message in std::mem::take(&mut self.pending) {
             match message {
                 Pending::Lock(lock)
-                    if self.may_be_unplaced(&lock, 0) && protocol::validate_claims(&lock, &limits).is_ok() =>
+                    if self.may_be_unqueued(&lock, 0) && protocol::validate_claims(&lock, &limits).is_ok() =>
                 {
-                    let Ok(counted) = self.count_unplaced(&lock) else {
+                    let Ok(counted) = self.count_unqueued(&lock) else {
                         others.push(Pending::Lock(lock));
                         continue;
                     };
-                    let ticket = self.shown.take_place(&lock.request_id);
+                    let ticket = self.shown.take_position(&lock.request_id);
                     self.count_pending(lock_bytes(&lock));
-                    self.requests.unplaced(&Arc::new(lock), ticket, counted);
-                    self.has_unplaced = true;
+                    self.requests.unqueued(&Arc::new(lock), ticket, counted);
+                    self.has_unqueued = true;
                 }
                 message => others.push(message),
             }

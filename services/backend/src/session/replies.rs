@@ -114,7 +114,7 @@ impl SessionConnection<'_> {
     }
 
     async fn on_answer(&mut self, job: &ClientCommand, answer: Response, clock_ms: u64) -> Result<(), CloseReason> {
-        self.forget_unanswered(job);
+        self.remove_unanswered(job);
         match (job, answer) {
             (ClientCommand::Lock(lock), Response::Acquired { outcome, locks }) => {
                 let lock = Arc::clone(lock);
@@ -122,7 +122,7 @@ impl SessionConnection<'_> {
             }
             (ClientCommand::Lock(lock), Response::Granted { fencing_token }) => {
                 let lock = Arc::clone(lock);
-                self.shown.take_place(&lock.request_id);
+                self.shown.take_position(&lock.request_id);
                 self.on_granted(&lock, fencing_token).await
             }
             (ClientCommand::Requery(request_id), Response::Granted { fencing_token }) => {
@@ -255,7 +255,7 @@ impl SessionConnection<'_> {
         asked: bool,
     ) -> Result<(), CloseReason> {
         let request_id = lock.request_id.clone();
-        let first_place = self.shown.take_place(&request_id);
+        let first_position = self.shown.take_position(&request_id);
         match outcome {
             AcquireOutcome::Granted { fencing_token } => {
                 self.requests.granted(lock, fencing_token, locks);
@@ -264,8 +264,8 @@ impl SessionConnection<'_> {
             }
             AcquireOutcome::Enqueued(enqueued) => {
                 // Its place is new.
-                let tells = asked || self.requests.is_unplaced(&request_id);
-                self.requests.enqueued(lock, enqueued.wait, first_place);
+                let tells = asked || self.requests.is_unqueued(&request_id);
+                self.requests.enqueued(lock, enqueued.wait, first_position);
                 if !tells {
                     return Ok(());
                 }
@@ -279,7 +279,7 @@ impl SessionConnection<'_> {
             AcquireOutcome::Refused(refusal) => {
                 // A refused try of a waiting request leaves it waiting; a request that lost a hold must be released.
                 let stays = match self.requests.state(&request_id) {
-                    Some(RequestState::Waiting(_) | RequestState::Unplaced(_)) => refusal.reason == Reason::Queued,
+                    Some(RequestState::Waiting(_) | RequestState::Unqueued(_)) => refusal.reason == Reason::Queued,
                     Some(RequestState::Granted) => refusal.reason == Reason::NotHeld,
                     None => false,
                 };
@@ -303,7 +303,7 @@ impl SessionConnection<'_> {
     }
 
     async fn on_all_released(&mut self) -> Result<(), CloseReason> {
-        self.shown.forget_places();
+        self.shown.clear_positions();
         let mut released = self.requests.clear();
         released.extend(self.permits.clear());
         released.extend(self.arrivals.clear());
@@ -334,11 +334,11 @@ impl SessionConnection<'_> {
         Ok(())
     }
 
-    /// Handles a missing reply, or one that does not say what was done.
+    /// Handles a missing reply, or a reply without a known outcome.
     pub(super) async fn on_command_failed(&mut self, job: &ClientCommand, error: ApiError) -> Result<(), CloseReason> {
         if let Some(request_id) = self.refused_request(job, &error) {
             let (request_id, why) = (request_id.to_owned(), RefusalCause::Fault(error));
-            self.shown.take_place(&request_id);
+            self.shown.take_position(&request_id);
             self.unanswered.remove(&request_id);
             return self.send(ServerMessage::Refused { request_id, why }).await;
         }
@@ -410,11 +410,11 @@ impl SessionConnection<'_> {
         refusal: CommandError,
     ) -> Result<(), CloseReason> {
         match (job, refusal) {
-            (ClientCommand::Lock(lock), CommandError::Busy(_)) if self.may_be_unplaced(lock, tries) => {
+            (ClientCommand::Lock(lock), CommandError::Busy(_)) if self.may_be_unqueued(lock, tries) => {
                 self.wait_for_table(lock).await
             }
             // It is sent again.
-            (ClientCommand::Requery(request_id), CommandError::Busy(_)) if self.requests.is_unplaced(request_id) => {
+            (ClientCommand::Requery(request_id), CommandError::Busy(_)) if self.requests.is_unqueued(request_id) => {
                 self.is_early = true;
                 Ok(())
             }

@@ -10,7 +10,7 @@ use super::client_command::ClientCommand;
 use super::connection::SessionConnection;
 use super::deferred_updates::DeferredUpdates;
 use super::epoch_report::{EpochReport, Reported};
-use super::kept_ledger::KeptLedger;
+use super::retained_ledger::RetainedLedger;
 
 /// Returns the epoch of the leader, if it executes nothing before the report of the session.
 pub(super) fn unreported_epoch(reply: &ApiResult<Reply>) -> Option<Revision> {
@@ -26,8 +26,8 @@ pub(super) fn unreported_epoch(reply: &ApiResult<Reply>) -> Option<Revision> {
 }
 
 impl SessionConnection<'_> {
-    /// Handles the news that a leader needs a report. What is under way at an earlier leader is sent to this one after
-    /// the report.
+    /// Handles the notice that a leader needs a report. Commands in flight at an earlier leader are sent to this leader
+    /// after the report.
     pub(super) async fn on_unreported(&mut self, table_epoch: Revision) -> Result<(), CloseReason> {
         let is_under_way = self.report.is_some() && table_epoch <= self.promised;
         if self.is_session_gone() || is_under_way {
@@ -41,13 +41,13 @@ impl SessionConnection<'_> {
             self.send_again(in_flight.commands).await?;
         }
         self.queue.remove_reconciliation();
-        self.has_unplaced |= self.requests.displace();
+        self.has_unqueued |= self.requests.displace();
         if !self.is_complete {
             // The list of the client is the report.
             self.owe_report();
             return Ok(());
         }
-        self.place_shown();
+        self.unqueue_listed();
         let is_known = self.requests.knows_requests();
         let parts =
             if is_known { self.requests.report(self.session.empty_report(self.promised, self.seq)) } else { None };
@@ -83,24 +83,24 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// Keeps what is known of the session after the end of its connection, so that it can be reported.
-    pub(super) fn keep_ledger(mut self) {
+    /// Keeps the ledger of the session after the end of its connection, so that it can be reported.
+    pub(super) fn retain_ledger(mut self) {
         let is_open = !self.has_ended && !self.is_session_gone();
         if self.session.table_epoch.is_some() && is_open && self.is_complete && self.requests.knows_requests() {
             let unanswered = self.in_flight.take().map(|in_flight| in_flight.commands).unwrap_or_default();
             unanswered.into_iter().rev().for_each(|command| self.queue.push_front(command));
-            self.forget_given_up();
-            self.place_shown();
-            self.requests.forget_counts();
+            self.remove_released_positions();
+            self.unqueue_listed();
+            self.requests.clear_counts();
             let Self { session, requests, promised, reported, report, .. } = self;
-            KeptLedger { session, requests, promised, reported, report }.spawn();
+            RetainedLedger { session, requests, promised, reported, report }.spawn();
         }
     }
 
     /// The session is as alive as ever: it goes on at the leader that has its report.
     fn end_report(&mut self) {
         (self.report, self.reported) = (None, self.promised);
-        self.keep_alive.note_report(self.promised);
+        self.keep_alive.record_report(self.promised);
         for _ in 0..std::mem::take(&mut self.owed_keep_alives) {
             self.keep_alive.request();
         }

@@ -9,15 +9,15 @@ use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phas
 
 use super::ledger::reported_bytes;
 use super::path_holds::{Hold, PathHolds};
-use super::shown::asked_claims;
-use crate::admission::HeldCall;
+use super::receipted::requested_claims;
+use crate::admission::DeferredCall;
 
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     Waiting(WaitId),
     /// It waits, and its leader does not know it yet. These are sent again in order of their number.
-    Unplaced(u64),
+    Unqueued(u64),
     Granted,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Request {
     /// Roughly how many bytes it takes in a report.
     pub(super) bytes: usize,
     /// Counts it for its account while it waits and never had a place.
-    counted: Option<HeldCall>,
+    counted: Option<DeferredCall>,
 }
 
 impl Request {
@@ -45,7 +45,7 @@ impl Request {
     }
 
     fn waits(&self) -> bool {
-        matches!(self.state, RequestState::Waiting(_) | RequestState::Unplaced(_))
+        matches!(self.state, RequestState::Waiting(_) | RequestState::Unqueued(_))
     }
 
     /// Returns whether it waits, or holds one of its claims.
@@ -74,8 +74,8 @@ pub(super) struct RequestTable {
     /// The holds of each path.
     pub(super) holds: BTreeMap<Vec<String>, PathHolds>,
     /// The number of the last request that waited without a place.
-    pub(super) unplaced: u64,
-    /// Those that do, by number.
+    pub(super) unqueued: u64,
+    /// The requests that wait without a place, by number.
     pub(super) places: BTreeMap<u64, String>,
     /// Roughly how many bytes all requests take in a report.
     pub(super) bytes: usize,
@@ -87,7 +87,7 @@ impl RequestTable {
             session_id: session_id.to_owned(),
             requests: HashMap::new(),
             holds: BTreeMap::new(),
-            unplaced: 0,
+            unqueued: 0,
             places: BTreeMap::new(),
             bytes: 0,
         }
@@ -165,25 +165,25 @@ impl RequestTable {
 
     /// Records that a request waits behind all such ones without a place at its leader, and which one it had at an
     /// earlier one. Its account is charged for it as long as it does.
-    pub(super) fn unplaced(&mut self, lock: &Arc<Lock>, ticket: Option<WaitId>, counted: Option<HeldCall>) {
-        self.unplaced += 1;
-        self.put(lock, RequestState::Unplaced(self.unplaced));
+    pub(super) fn unqueued(&mut self, lock: &Arc<Lock>, ticket: Option<WaitId>, counted: Option<DeferredCall>) {
+        self.unqueued += 1;
+        self.put(lock, RequestState::Unqueued(self.unqueued));
         if let Some(request) = self.requests.get_mut(&lock.request_id) {
             (request.ticket, request.counted) = (ticket, counted);
         }
     }
 
     /// Charges no account for requests without a place any more: from now on they count as kept.
-    pub(super) fn forget_counts(&mut self) {
+    pub(super) fn clear_counts(&mut self) {
         self.requests.values_mut().for_each(|request| request.counted = None);
     }
 
-    pub(super) fn is_unplaced(&self, request_id: &str) -> bool {
-        matches!(self.state(request_id), Some(RequestState::Unplaced(_)))
+    pub(super) fn is_unqueued(&self, request_id: &str) -> bool {
+        matches!(self.state(request_id), Some(RequestState::Unqueued(_)))
     }
 
     /// Returns the first ones without a place, in order, at most this many.
-    pub(super) fn first_unplaced(&self, max: usize) -> Vec<String> {
+    pub(super) fn first_unqueued(&self, max: usize) -> Vec<String> {
         self.places.values().take(max).cloned().collect()
     }
 
@@ -192,8 +192,8 @@ impl RequestTable {
         self.requests.len()
     }
 
-    /// Records the place of a request at its leader. One that has waited at an earlier leader, or whose client has shown
-    /// so, stays where it was.
+    /// Records the place of a request at its leader. A request that has waited at an earlier leader, or whose client
+    /// has proved so, keeps its place.
     pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId, shown: Option<WaitId>) {
         let known = self.requests.get(&lock.request_id).filter(|known| known.waits() && !known.is_released);
         let ticket = known.and_then(|known| known.ticket).or(shown).filter(|first| *first < wait);
@@ -204,7 +204,7 @@ impl RequestTable {
     }
 
     /// Returns the first place of a request that has one.
-    pub(super) fn first_place(&self, request_id: &str) -> Option<WaitId> {
+    pub(super) fn first_position(&self, request_id: &str) -> Option<WaitId> {
         let request = self.requests.get(request_id)?;
         let RequestState::Waiting(wait) = request.state else { return None };
         Some(request.ticket.unwrap_or(wait))
@@ -342,15 +342,15 @@ impl RequestTable {
         request_ids
     }
 
-    /// Adds a request in this state, or replaces the one of its name. A repeat does not add to what is reported beyond
-    /// the limit.
+    /// Adds a request in this state, or replaces the request of its name. A repeat does not grow the report beyond the
+    /// limit.
     pub(super) fn put(&mut self, lock: &Arc<Lock>, state: RequestState) {
         let lock = &self.repeated(lock, state).unwrap_or_else(|| Arc::clone(lock));
         let request = Request::new(lock, state);
         self.bytes += request.bytes;
         let replaced = self.requests.insert(lock.request_id.clone(), request);
-        self.forget(replaced.as_ref());
-        if let RequestState::Unplaced(number) = state {
+        self.unindex(replaced.as_ref());
+        if let RequestState::Unqueued(number) = state {
             self.places.insert(number, lock.request_id.clone());
         }
     }
@@ -360,23 +360,23 @@ impl RequestTable {
     fn repeated(&self, lock: &Arc<Lock>, state: RequestState) -> Option<Arc<Lock>> {
         let is_repeatable = |known: &&Request| known.is_kept() && !Arc::ptr_eq(&known.lock, lock);
         let known = self.requests.get(&lock.request_id).filter(is_repeatable)?;
-        let asks_the_same =
-            known.lock.holder == lock.holder && asked_claims(&known.lock.resources) == asked_claims(&lock.resources);
+        let asks_the_same = known.lock.holder == lock.holder
+            && requested_claims(&known.lock.resources) == requested_claims(&lock.resources);
         let more = reported_bytes(lock).saturating_sub(known.bytes);
-        let is_renewed = state != RequestState::Granted && self.has_room(more);
+        let is_renewed = state != RequestState::Granted && self.has_capacity(more);
         (asks_the_same && !is_renewed).then(|| Arc::clone(&known.lock))
     }
 
     fn take(&mut self, request_id: &str) -> Option<Request> {
         let removed = self.requests.remove(request_id);
-        self.forget(removed.as_ref());
+        self.unindex(removed.as_ref());
         removed
     }
 
-    fn forget(&mut self, gone: Option<&Request>) {
+    fn unindex(&mut self, gone: Option<&Request>) {
         let Some(gone) = gone else { return };
         self.bytes -= gone.bytes;
-        if let RequestState::Unplaced(number) = gone.state {
+        if let RequestState::Unqueued(number) = gone.state {
             self.places.remove(&number);
         }
     }

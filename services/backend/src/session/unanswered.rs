@@ -50,7 +50,7 @@ impl SessionConnection<'_> {
     }
 
     /// Forgets a request that the shard has answered.
-    pub(super) fn forget_unanswered(&mut self, job: &ClientCommand) {
+    pub(super) fn remove_unanswered(&mut self, job: &ClientCommand) {
         let request_id = match job {
             ClientCommand::Release(release) | ClientCommand::Leave(release) => Some(release.request_id.as_str()),
             ClientCommand::ReleaseAll => {

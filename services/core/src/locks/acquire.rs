@@ -52,7 +52,8 @@ impl NamespaceTxn<'_> {
         }
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
-        let locks = self.views(&paths, !matches!(outcome, AcquireOutcome::Granted { .. }));
+        let own = self.ns.owner_id(request.owner);
+        let locks = self.views(&paths, own, !matches!(outcome, AcquireOutcome::Granted { .. }));
         Ok(Response::Acquired { outcome, locks })
     }
 
@@ -204,9 +205,9 @@ impl NamespaceTxn<'_> {
         Ok(wait)
     }
 
-    /// Queues a request that an earlier leader of its table had queued, after those that are queued. Limits count as for
-    /// a new one: a place may have been given up since. One that can't be granted any more, or waits for itself now, is
-    /// not queued; it is refused when its session asks again.
+    /// Queues a request that an earlier leader of its table had queued, behind the queued requests. Limits apply as to
+    /// a new request, because its place may have been given up since. A request that can no longer be granted, or now
+    /// waits for itself, is not queued; it is refused when its session asks again.
     pub(super) fn requeue(&mut self, request: &Request<'_>) {
         let claims = distinct_claims(request.claims);
         let named = self.ns.named_request(request.owner, request.request_id, &claims);

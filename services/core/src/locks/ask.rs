@@ -21,7 +21,7 @@ use crate::{
 /// Paths below the path of a request that are searched for holds. With the holds that are searched, and what it costs
 /// to keep a request with [`MAX_ASKED`] of them, that is less than a slice.
 const PATHS_SEARCHED: usize = 500;
-/// Holds that are searched for those whose owners still have them.
+/// Maximum number of holds that are searched for unreleased ones.
 const HOLDS_SEARCHED: usize = 1_500;
 
 /// The holds that a request concerns.
@@ -32,7 +32,7 @@ struct Concerned {
 }
 
 impl NamespaceTxn<'_> {
-    /// Asks the owners of a path, and without force also those of the holds in the way of a WRITE there.
+    /// Asks the owners of a path and, without force, the owners of the holds that conflict with a WRITE there.
     pub(super) fn ask_release(&mut self, ask: &AskRelease) -> Result<Response, CommandError> {
         if ask.kind != Kind::Lock {
             return self.ask_release_of_permits(ask);
@@ -52,7 +52,7 @@ impl NamespaceTxn<'_> {
         let is_any_forced = ask.force && self.force_kept(&ask.path, &record);
         if is_any_forced || !new.is_empty() {
             self.record_ask(Kind::Lock, &ask.path);
-            self.tell_asked(&record, &new);
+            self.notify_asked(&record, &new);
         }
         let view = match self.with_views {
             true => self.ns.bounded_view(&ask.path, self.common.revision),
@@ -75,8 +75,8 @@ impl NamespaceTxn<'_> {
         }))
     }
 
-    /// Lets a request with force end what is only kept from others too. Its owner is not asked: it has released it.
-    /// Returns whether there is any.
+    /// Lets a request with force end kept holds too. Their owners are not asked, because they have released these
+    /// holds. Returns true if there is a kept hold.
     fn force_kept(&mut self, path: &Path, record: &AskRecord) -> bool {
         let Some(node) = self.ns.tree.find(path) else { return false };
         let holds = self.ns.tree.get(node).holds.as_slice().iter().take(MAX_ASKED);
@@ -89,7 +89,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Tells each session once which of its holds are asked for.
-    fn tell_asked(&mut self, record: &AskRecord, asked: &[(NodeId, OwnerId)]) {
+    fn notify_asked(&mut self, record: &AskRecord, asked: &[(NodeId, OwnerId)]) {
         if is_enabled(Mutation::AskUntold) {
             return;
         }
@@ -123,7 +123,7 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
-    /// Returns the holds of owners that still have them: first those of the path, then those above it and below it.
+    /// Returns the unreleased holds: first the holds of the path, then the holds above and below it.
     fn concerned_by(&self, ask: &AskRelease) -> Concerned {
         let spot = self.tree.lookup(&ask.path);
         if ask.force {

@@ -1,8 +1,8 @@
-//! Keeps what an owner has given up from other owners until so long after its grant as its request asked for.
+//! Enforces the minimum hold time: a released hold blocks other owners until that time is over.
 //!
-//! The hold stays, in its transition, and its owner has it no more: no request claims it, it can't be extended, it
-//! closes no cycle, and nobody is asked to release it. Its owner may take it again; that is a new hold with a new
-//! token, which is kept from others no shorter than the old one.
+//! The hold stays, in its transition, but its owner no longer has it: no request claims it, it can't be extended, it
+//! closes no cycle, and no request to release concerns it. Its owner may acquire the lock again. The new hold has a new
+//! token and blocks other owners at least as long as the old one.
 
 use std::num::NonZeroU64;
 
@@ -14,14 +14,14 @@ use super::txn::NamespaceTxn;
 use crate::{EventKind, Phase, Reason};
 
 impl Namespace {
-    /// Returns whether the owner has a hold there that is not only kept from others.
+    /// Returns true if the owner has a hold there that it has not released.
     pub(super) fn has_unreleased(&self, node: NodeId, owner: OwnerId) -> bool {
         self.hold(node, owner).is_some_and(|hold| !hold.is_kept())
     }
 }
 
 impl NamespaceTxn<'_> {
-    /// Keeps a hold from others that its owner gives up, if its time is not over. Returns whether it is kept.
+    /// Keeps a released hold if its minimum hold time is not over. Returns true if the hold is kept.
     pub(super) fn keep_from_others(&mut self, node: NodeId, owner: OwnerId) -> bool {
         let Some(hold) = self.ns.hold(node, owner) else { return false };
         let Some(until_ms) = hold.kept_after(self.common.clock_ms) else { return false };
@@ -44,8 +44,8 @@ impl NamespaceTxn<'_> {
         true
     }
 
-    /// Ends what is kept of the owner's holds at some paths, because it takes them again. Returns the shard clock until
-    /// which each new hold is kept from others at least; nothing if none is kept.
+    /// Ends the owner's kept holds at some paths, because the owner acquires these again. Returns the shard clock until
+    /// which each new hold must block other owners; nothing if no hold is kept.
     pub(super) fn end_all_kept(&mut self, nodes: &[NodeId], owner: OwnerId) -> Vec<Option<u64>> {
         if !nodes.iter().any(|node| self.ns.hold(*node, owner).is_some_and(Hold::is_kept)) {
             return Vec::new();

@@ -27,7 +27,11 @@ impl LocksState {
     /// Replies to a query about barriers.
     pub(super) fn barrier_query(&self, query: &BarrierQuery) -> Result<Response, CommandError> {
         let namespace = self.find_table(query.namespace(), absent::BARRIERS)?;
-        let owner = if let BarrierQuery::Wait(wait) = query { wait.owner.as_ref() } else { None };
+        let owner = match query {
+            BarrierQuery::Wait(wait) => wait.owner.as_ref(),
+            BarrierQuery::HasArrived { owner, .. } => Some(owner),
+            BarrierQuery::Get { .. } | BarrierQuery::List { .. } => None,
+        };
         let requester = owner.map(|owner| namespace.known_requester(owner)).transpose()?;
         namespace.barriers.query(query, requester.as_ref())
     }
@@ -67,12 +71,12 @@ impl NamespaceTxn<'_> {
         self.with_barriers(|all, kit| all.arrive(kit, &requester, arrive))
     }
 
-    /// Lets the barriers work, and publishes what they did.
+    /// Runs an operation on the barriers, and publishes its effects.
     fn with_barriers<T>(&mut self, work: impl FnOnce(&mut Barriers, &mut Kit<'_>) -> T) -> T {
         self.with_tables(|tables, kit| work(tables.barriers, kit))
     }
 
-    /// Does what is due first of barriers. Returns how many ends of a slice it cost.
+    /// Ends the first due arrival or barrier. Returns how many ends of the slice it cost.
     pub(super) fn end_due_barrier(&mut self) -> usize {
         self.with_barriers(Barriers::end_first_due)
     }

@@ -1,7 +1,5 @@
 //! Limits the bytes of state that a shard keeps for an account.
 
-use std::collections::BTreeSet;
-
 use holdfast_primitives::ask::asked_charge;
 use holdfast_primitives::item_bytes::ItemBytes;
 use holdfast_primitives::kit::quota_exceeded;
@@ -14,7 +12,7 @@ use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::NO_OWNER;
 use super::request::Request;
-use super::tree::Tree;
+use super::tree::{PathLookup, Tree};
 use super::txn::NamespaceTxn;
 use super::{LocksState, NamespaceKey};
 use crate::{
@@ -84,7 +82,7 @@ impl LocksState {
         }
     }
 
-    /// Evicts the account's oldest events before new state is rejected, starting with those of the same namespace.
+    /// Evicts the account's oldest events before new state is rejected, starting with events of the same namespace.
     pub(super) fn evict_events(&mut self, command: &LocksCommand) {
         let (first, most) = match command {
             LocksCommand::Acquire(_) | LocksCommand::Reattach(_) | LocksCommand::AcquireAtLeast(_) => {
@@ -347,23 +345,35 @@ impl Tree {
     /// Returns the charge of missing paths, and of the extras that these paths and their ancestors get. Unless `exact`,
     /// parts shared by several claims count for each.
     fn charge_of_new_paths(&self, asked: &Evaluation<'_>, queues: bool, exact: bool) -> u64 {
-        let (mut total, mut paths, mut sides) = (0, BTreeSet::new(), BTreeSet::new());
-        for (claim, spot) in asked.claims.iter().zip(&asked.lookups) {
-            let (segments, known) = (claim.path.0.as_slice(), spot.ancestry.len() - 1);
-            let mut side = |depth: usize| {
-                let has_one = spot.ancestry.get(depth).is_some_and(|node| self.has_extra(*node));
-                let is_new = !has_one && (!exact || sides.insert(&segments[..depth]));
-                total += if is_new { charge::NODE_EXTRA } else { 0 };
+        let paths = asked.claims.iter().map(|claim| claim.path.0.as_slice());
+        let mut spots: Vec<(&[String], &PathLookup)> = paths.zip(&asked.lookups).collect();
+        if exact {
+            spots.sort_unstable_by_key(|(segments, _)| *segments);
+        }
+        let (mut total, mut previous) = (0, None);
+        for (segments, spot) in spots {
+            // In order of path, the claim before this one has counted all that both begin with.
+            let shared = previous.map(|previous: &[String]| (shared_prefix(previous, segments), previous.len()));
+            let is_counted = |depth: usize| shared.is_some_and(|(shared, _)| depth <= shared);
+            let has_side = |depth: usize| {
+                is_counted(depth) && shared.is_some_and(|(_, of_previous)| depth < of_previous || queues)
             };
-            (known..segments.len()).for_each(&mut side);
-            if queues {
-                side(segments.len());
+            let known = spot.ancestry.len() - 1;
+            for depth in known..segments.len() + usize::from(queues) {
+                let has_one = spot.ancestry.get(depth).is_some_and(|node| self.has_extra(*node));
+                if !has_one && !has_side(depth) {
+                    total += charge::NODE_EXTRA;
+                }
             }
-            for depth in known..segments.len() {
-                let is_new = !exact || paths.insert(&segments[..=depth]);
-                total += if is_new { charge::path(segments[depth].len()) } else { 0 };
-            }
+            let new = segments.iter().enumerate().skip(known).filter(|(depth, _)| !is_counted(depth + 1));
+            total += new.map(|(_, segment)| charge::path(segment.len())).sum::<u64>();
+            previous = Some(segments).filter(|_| exact);
         }
         total
     }
+}
+
+/// Returns the number of segments that two paths begin with.
+fn shared_prefix(one: &[String], other: &[String]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }

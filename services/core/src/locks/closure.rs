@@ -30,7 +30,7 @@ pub(super) struct Closure {
     /// The owners that all other requests wait for, by claim set. Each set of owners applies from its position to the
     /// next.
     pub(super) untangled: BTreeMap<ClaimSet, Vec<(QueuePosition, BitSet)>>,
-    /// The number of visits besides those of the owners' holds.
+    /// The number of visits, without the visits of the owners' holds.
     pub(super) visits: u64,
     /// The number of visits in total.
     pub(super) cost: u64,

@@ -8,7 +8,7 @@ use holdfast_primitives::reply_size::ByteBudget;
 
 use super::hold::Hold;
 use super::namespace::Namespace;
-use super::owner::OwnerName;
+use super::owner::{NO_OWNER, OwnerId, OwnerName};
 use super::tree::NodeId;
 use crate::{FencingToken, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, Response, Revision};
 
@@ -134,11 +134,12 @@ pub(super) fn filled<'a>(
 }
 
 impl Namespace {
-    /// Returns the view of a lock without holders, and those that it may show: the writer, or the first readers.
-    /// `revision` is the shard's.
+    /// Returns the view of a lock without holders, and the holders to show: the writer, or the first readers, with
+    /// `own` as the last of them if it came later. `revision` is the shard's.
     pub(super) fn unfilled_view(
         &self,
         path: &Path,
+        own: OwnerId,
         max_readers: usize,
         revision: Revision,
     ) -> (LockView, impl Iterator<Item = HolderRef<'_>>) {
@@ -162,13 +163,18 @@ impl Namespace {
                 Mode::Read => (LockState::ReadLocked, max_readers),
             };
         }
-        let holders = holds.iter().take(shown);
-        (view, holders.filter_map(move |hold| Some(self.holder_ref(node?, hold))))
+        let mut shown = holds.get(..shown).unwrap_or(holds);
+        let own = lock.and_then(|lock| lock.holds.of(own));
+        let late = own.filter(|own| shown.last().is_some_and(|last| last.token < own.token));
+        if let (Some(_), Some((_, earlier))) = (late, shown.split_last()) {
+            shown = earlier;
+        }
+        (view, shown.iter().chain(late).filter_map(move |hold| Some(self.holder_ref(node?, hold))))
     }
 
     /// Takes what a view of a lock with at most `max_readers` readers is made of.
     pub(super) fn detached(&self, path: &Path, max_readers: usize, revision: Revision) -> DetachedLock {
-        let (view, holders) = self.unfilled_view(path, max_readers, revision);
+        let (view, holders) = self.unfilled_view(path, NO_OWNER, max_readers, revision);
         DetachedLock { view, holders: holders.map(HolderRef::detach).collect() }
     }
 

@@ -8,6 +8,7 @@ use holdfast_primitives::reply_size::{reason_only, refused};
 
 use super::conditions::CameFrom;
 use super::namespace::Namespace;
+use super::owner::NO_OWNER;
 use super::purge::ClosedNamespace;
 use super::waiting::WaitingRequest;
 use super::{LocksState, NamespaceKey};
@@ -325,7 +326,7 @@ impl LocksState {
     }
 
     /// Returns the sessions that have ended, in order, of those effects that nobody has taken yet.
-    pub(super) fn untold_ends(&self) -> impl Iterator<Item = (SessionNumber, SessionEnd)> {
+    pub(super) fn unreported_ends(&self) -> impl Iterator<Item = (SessionNumber, SessionEnd)> {
         self.effects.pending.iter().filter_map(|note| match note {
             BufferedEffect::Ended { number, reason, .. } => Some((*number, *reason)),
             _ => None,
@@ -455,7 +456,7 @@ impl LocksState {
         let mut paths: Vec<&Path> = settled.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
         let locks = match open {
-            Some(open) => open.views(&paths, self.common.revision, false),
+            Some(open) => open.views(&paths, NO_OWNER, self.common.revision, false),
             None => paths.iter().map(|path| LockView::unlocked(path, self.common.revision)).collect(),
         };
         let outcome = match settled.outcome {

@@ -32,7 +32,7 @@ pub(super) enum ClaimKind {
     New,
     /// Extends the owner's hold.
     Extends,
-    /// Takes again what the owner has released and what is only kept from others: a new hold.
+    /// Acquires again a hold that its owner has released and that is kept: a new hold.
     Retakes,
     /// Changes the mode of the owner's hold.
     Changes,
@@ -61,7 +61,7 @@ impl Namespace {
             (None, None) => ClaimKind::New,
             (Some((_, hold)), Some(token)) if hold.token != token => ClaimKind::NotHeld,
             (Some((node, hold)), _) if self.is_over(node, hold) => ClaimKind::NotHeld,
-            (Some((node, hold)), token) if self.is_given_up(node, hold) => {
+            (Some((node, hold)), token) if self.is_relinquished(node, hold) => {
                 if token.is_some() {
                     ClaimKind::NotHeld
                 } else {
@@ -74,9 +74,9 @@ impl Namespace {
         }
     }
 
-    /// Returns whether a claim must not overtake others: it is for a new hold, and what its owner has at the path or
-    /// above does not cover it. An owner that waits for nothing may take what is kept from others again before those
-    /// who wait for that: they wait for it anyway, and for nobody who waits.
+    /// Returns true if a claim must not overtake others: it is for a new hold, and its owner's holds at the path or
+    /// above do not cover it. An owner that waits for nothing may acquire its kept hold again before the requests that
+    /// wait for that hold: they wait for this owner anyway, and it waits for no owner.
     fn must_queue(&self, asked: &Evaluation<'_>, index: usize) -> bool {
         let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         let retakes = match self.claim_kind(asked, index) {

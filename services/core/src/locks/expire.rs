@@ -53,7 +53,7 @@ pub(super) struct FirstDue {
 enum DueItem {
     Hold,
     Wait,
-    /// After waits: whoever stops to wait for the lock hands its signal on.
+    /// After waits: a request that stops waiting for the lock hands its signal on.
     Await,
     Latch,
     Permits,
@@ -156,9 +156,9 @@ impl LocksState {
         self.namespaces.get(slot).has_grants_left()
     }
 
-    /// Ends one wait, what is due of one latch, all of semaphores that is due before anything else and an instant, or
-    /// the phases that share a grant and a deadline, in path order. Returns how many ends that cost. The end of an awaited
-    /// hold may change the wait-for graph, so this charges for rebuilding it.
+    /// Ends one of: a wait; the due work of one latch; all semaphore work due before an instant and before anything
+    /// else; or the phases that share a grant and a deadline, in path order. Returns how many ends that cost. The end
+    /// of an awaited hold may change the wait-for graph, so this charges for rebuilding it.
     fn end_first_due(&mut self, first: FirstDue, until: FirstDue, at_most: usize, context: &EntryContext) -> usize {
         let mut work = self.txn_in(first.slot, context);
         match first.what {

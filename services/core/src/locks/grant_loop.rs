@@ -23,7 +23,7 @@ impl NamespaceTxn<'_> {
     /// owners mean fewer grants per slice. It is charged when another grant follows, and always as a full rebuild,
     /// because whether one is needed depends on what this replica has cached.
     ///
-    /// Awaits that were called join the queue first; and those that a signal is handed on to because a request ended.
+    /// Called awaits join the queue first, including awaits that get a signal handed on because a request ended.
     pub(super) fn run_grant_loop(&mut self) {
         self.move_called();
         self.grant_queue();
@@ -121,11 +121,11 @@ impl NamespaceTxn<'_> {
         if let Some(request_id) = &waiting.request_id {
             self.ns.claim_reported(waiting.owner, request_id);
         }
-        self.tell_of_wait(position, waiting, Ok(token));
+        self.record_wait_outcome(position, waiting, Ok(token));
     }
 
     /// Records what has become of a request that left the queue.
-    fn tell_of_wait(
+    fn record_wait_outcome(
         &mut self,
         position: QueuePosition,
         waiting: WaitingRequest,
@@ -148,7 +148,7 @@ impl NamespaceTxn<'_> {
         if let (Some(condition), Some(claim)) = (passes_on, waiting.claims.first()) {
             self.ns.conditions.owe(&claim.path, condition);
         }
-        self.tell_of_wait(position, waiting, Err(reason));
+        self.record_wait_outcome(position, waiting, Err(reason));
         self.ns.remove_if_idle(owner);
     }
 

@@ -199,11 +199,11 @@ impl Hold {
     }
 
     /// Applies the terms of a call. Without capacity, the hold keeps its old metadata.
-    pub(super) fn set_terms(&mut self, terms: &HoldTerms, has_room: bool) {
+    pub(super) fn set_terms(&mut self, terms: &HoldTerms, has_capacity: bool) {
         self.transition_ms = terms.transition_ms;
         if self.extras.is_some() || !terms.metadata.is_empty() || terms.requested_expires_at_ns.is_some() {
             let rare = self.extras.get_or_insert_default();
-            if has_room {
+            if has_capacity {
                 rare.metadata.clone_from(&terms.metadata);
             }
             rare.requested_expires_at_ns = terms.requested_expires_at_ns;

@@ -123,7 +123,7 @@ impl NamespaceTxn<'_> {
         if self.with_views { self.ns.lost_views(lost) } else { Vec::new() }
     }
 
-    /// Returns which of the listed holds somebody asked for; nothing if no caller receives the response.
+    /// Returns the requests to release the listed holds; empty if no caller receives the response.
     fn asked_of(&self, info: &LockInfo) -> Vec<AskedHolds> {
         let session = self.ns.sessions.get(info.session_id.as_str()).filter(|_| self.with_views);
         session.map_or_else(Vec::new, |session| self.ns.asked_holds_of(session, &info.held))
@@ -191,7 +191,7 @@ impl Namespace {
         self.lost_views(held.iter().filter(|hold| !self.has_hold(session.facts.number, hold)))
     }
 
-    /// Returns which of the reported holds somebody asked for, as many as fit into a response.
+    /// Returns the requests to release the reported holds, as many as fit into a response.
     pub(super) fn asked_holds_of(&self, session: &Session, held: &[ReportedHold]) -> Vec<AskedHolds> {
         let mut list = AskedList::default();
         for listed in held {

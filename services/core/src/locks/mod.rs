@@ -146,7 +146,7 @@ pub struct LocksState {
     budget: Budget,
     /// The namespace slot and the id of each session, by its number.
     sessions: BTreeMap<SessionNumber, (u32, Arc<str>)>,
-    /// Units spent in all namespaces, including those that are gone. Not part of the state.
+    /// Units spent in all namespaces, including deleted ones. Not part of the state.
     units: Units,
     /// Usage of accounts in namespaces that are gone.
     ended_usage: BTreeMap<AccountId, UsageTotals>,
@@ -157,7 +157,7 @@ pub struct LocksState {
     /// Namespaces whose charge may have changed since; empty between entries.
     touched: Vec<u32>,
     to_shrink: BTreeSet<NamespaceKey>,
-    /// Namespaces that are set aside, with the clock at which they stand still; some may not be open.
+    /// Namespaces in quarantine, with the clock at which each stands still; some may not be open.
     quarantined: BTreeMap<NamespaceRef, u64>,
     /// Namespaces whose lock tables are in the leader's memory.
     session_durable: BTreeSet<NamespaceKey>,
@@ -366,7 +366,7 @@ impl LocksState {
         self.slot_of(wanted).ok_or(CommandError::NamespaceNotFound)
     }
 
-    /// Returns the slot of a namespace, also of one that is set aside.
+    /// Returns the slot of a namespace, even if it is in quarantine.
     fn slot_of(&self, wanted: &NamespaceRef) -> Option<u32> {
         let slot = self.slots.get(&NamespaceKey::of(wanted)).copied();
         slot.filter(|slot| self.namespaces.get(*slot).id.name == wanted.name)

@@ -28,7 +28,7 @@ struct Entry {
 
 /// Set in the number of a granted request; no position of a waiting one has it.
 const GRANTED_BIT: u64 = 1 << 62;
-/// Set in the number of one that awaits a condition; no other has it.
+/// Set in the number of a request that awaits a condition, and in no other.
 const AWAITING_BIT: u64 = 1 << 61;
 
 impl Entry {

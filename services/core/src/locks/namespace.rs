@@ -231,7 +231,7 @@ impl Namespace {
         self.owner_changed(owner);
         self.tree.add_hold(node, hold);
         self.hold_count += 1;
-        self.note_holds();
+        self.record_hold_peak();
     }
 
     /// Removes a hold. The path and the owner stay until they are pruned.
@@ -300,7 +300,7 @@ impl Namespace {
         awaits.claims.extend(waiting.nodes.iter().map(|node| (*node, position)));
         match (&waiting.came_from, waiting.claims.first()) {
             // A repeat finds it by the token that was given up.
-            (Some(came_from), Some(claim)) => self.conditions.insert_place(&claim.path, came_from.token, position),
+            (Some(came_from), Some(claim)) => self.conditions.insert_position(&claim.path, came_from.token, position),
             _ if is_named_there => {}
             _ => _ = awaits.by_key.insert(waiting.key(), position),
         }
@@ -323,11 +323,11 @@ impl Namespace {
     /// Counts a grant, of locks or of permits.
     pub(super) fn count_grant(&mut self) {
         self.usage.grants = self.usage.grants.saturating_add(1);
-        self.note_holds();
+        self.record_hold_peak();
     }
 
     /// Notes how many holds there are, of locks and of semaphores.
-    fn note_holds(&mut self) {
+    fn record_hold_peak(&mut self) {
         let holds = self.hold_count.saturating_add(self.permits.holds());
         self.usage.peak_holds = self.usage.peak_holds.max(holds);
     }
@@ -369,7 +369,7 @@ impl Namespace {
             awaits.claims.remove(&(*node, position));
         }
         match (&waiting.came_from, waiting.claims.first()) {
-            (Some(came_from), Some(claim)) => self.conditions.remove_place(&claim.path, came_from.token),
+            (Some(came_from), Some(claim)) => self.conditions.remove_position(&claim.path, came_from.token),
             _ if is_named_there => {}
             _ => _ = awaits.by_key.remove(&waiting.key()),
         }

@@ -8,6 +8,7 @@ use holdfast_primitives::permits::{Choice, EndedPermits, PermitCursor, PermitIte
 
 use super::LocksState;
 use super::bit_set::BitSet;
+use super::durability::absent;
 use super::expire::FirstDue;
 use super::namespace::Namespace;
 use super::owner::{OwnerKey, Owners};
@@ -19,11 +20,19 @@ use super::sight::covers;
 use super::target::Target;
 use super::txn::NamespaceTxn;
 use crate::{
-    AcquirePermits, CommandError, Kind, Owner, PermitCommand, PermitWaitRecord, PermitsEnd, PermitsReport,
+    AcquirePermits, CommandError, Kind, Owner, PermitCommand, PermitQuery, PermitWaitRecord, PermitsEnd, PermitsReport,
     ReportedPermits, Response, Revision, SessionEnd, SessionNumber, SessionView, WaitId,
 };
 
 impl LocksState {
+    /// Replies to a query about semaphores and pools. `now` is the shard's revision.
+    pub(super) fn permit_query(&self, query: &PermitQuery, now: Revision) -> Result<Response, CommandError> {
+        let namespace = self.find_table(query.namespace(), absent::PERMITS)?;
+        let owner = if let PermitQuery::HasHold { owner, .. } = query { Some(owner) } else { None };
+        let requester = owner.map(|owner| namespace.known_requester(owner)).transpose()?;
+        namespace.with_sight(|sight| namespace.permits.query(query, now, sight, requester.as_ref()))
+    }
+
     /// Returns the requests that wait for permits, for a new leader that checks which callers are still attached.
     pub(crate) fn permit_waits(&self) -> impl Iterator<Item = PermitWaitRecord> {
         let namespaces = self.slots.values().map(|slot| self.namespaces.get(*slot));
@@ -120,8 +129,9 @@ impl NamespaceTxn<'_> {
         if is_taken { Err(CommandError::RequestIdTaken(request_id.to_owned())) } else { Ok(()) }
     }
 
-    /// Does what is due of semaphores and pools and of nothing else before: until an instant, and at most as much as the
-    /// slice and a number of ends allow. After each end, the queues are settled. Returns how many ends it cost.
+    /// Ends due holds and waits of semaphores and pools, as long as nothing else is due before: up to an instant, and
+    /// at most as many as the slice and a number of ends allow. After each end, it settles the queues. Returns how many
+    /// ends it cost.
     pub(super) fn end_due_permits(&mut self, until: FirstDue, at_most: usize) -> usize {
         let slot = self.slot;
         let until = self.ns.earliest_due_elsewhere(slot).map_or(until, |due| due.min(until));
@@ -283,7 +293,7 @@ impl NamespaceTxn<'_> {
 }
 
 impl Namespace {
-    /// Returns whoever sends a command: a process, or an owner of an open session.
+    /// Returns the sender of a command: a process, or an owner of an open session.
     pub(super) fn requester(&self, owner: &Owner) -> Option<Requester> {
         let (scope, process_id, holder): (Scope, Arc<str>, Option<&String>) = match owner {
             Owner::Process(process_id) => {
@@ -382,8 +392,8 @@ pub(super) fn oldest_of(here: Revision, elsewhere: Option<Revision>) -> Revision
     elsewhere.map_or(here, |elsewhere| elsewhere.min(here))
 }
 
-/// Returns what tells whether a process is old enough, given its oldest hold of a semaphore or wait for one. `old` has
-/// those of whom a hold of a lock or a wait for one is.
+/// Returns a function that tells whether a process is old enough, given its oldest hold of a semaphore or wait for one.
+/// `old` has the processes with an old hold of a lock or an old wait for one.
 pub(super) fn is_old_with(target: &Target, old: &BitSet, owners: &Owners) -> impl Fn(&str, Revision) -> bool {
     let before = if let Target::Reset { before, .. } = target { *before } else { None };
     let is_old_owner = move |process_id: &str| {

@@ -71,7 +71,7 @@ impl Namespace {
     }
 
     /// Returns whether the owner has released the hold: it is kept from others, or a sweep is about to end it.
-    pub(super) fn is_given_up(&self, node: NodeId, hold: &Hold) -> bool {
+    pub(super) fn is_relinquished(&self, node: NodeId, hold: &Hold) -> bool {
         hold.is_kept() || (hold.is_held() && self.swept_by(node, hold).is_some())
     }
 

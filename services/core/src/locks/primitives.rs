@@ -29,22 +29,22 @@ impl NamespaceTxn<'_> {
         self.with_latches(|latches, kit| latches.apply(kit, command))
     }
 
-    /// Does what is due first of the latches.
+    /// Ends the latch that is due first.
     pub(super) fn end_due_latch(&mut self) {
         self.with_latches(Latches::end_first_due);
     }
 
-    /// Lets the latches work, and publishes what they did.
+    /// Runs an operation on the latches, and publishes its effects.
     fn with_latches<T>(&mut self, work: impl FnOnce(&mut Latches, &mut Kit<'_>) -> T) -> T {
         self.with_tables(|tables, kit| work(tables.latches, kit))
     }
 
-    /// Lets the semaphores and pools work, and publishes what they did.
+    /// Runs an operation on the semaphores and pools, and publishes its effects.
     pub(super) fn with_permits<T>(&mut self, work: impl FnOnce(&mut PermitTable, &mut Kit<'_>) -> T) -> T {
         self.with_tables(|tables, kit| work(tables.permits, kit))
     }
 
-    /// Lets the tables work, and publishes what they did.
+    /// Runs an operation on the tables, and publishes its effects.
     pub(super) fn with_tables<T>(&mut self, work: impl FnOnce(Tables<'_>, &mut Kit<'_>) -> T) -> T {
         let (free, visits) = (self.ns.free_bytes(self.other_namespaces_bytes), self.budget.visits);
         let (is_frozen, waiting_elsewhere) = (self.ns.is_frozen(), self.ns.waiting_count() - self.ns.permits.waiting());

@@ -74,7 +74,7 @@ impl ClosedNamespace {
 }
 
 impl LocksState {
-    /// Purges that incarnation, if it is the open one. One that was set aside is no more.
+    /// Purges that incarnation, if it is the open one, and ends its quarantine.
     pub(super) fn purge(&mut self, purged: &NamespaceRef) {
         self.quarantined.remove(purged);
         if self.open_incarnation(purged) != Some(purged.incarnation) {

@@ -1,4 +1,4 @@
-//! Namespaces that an operator has set aside, because something in them made the state machine fail.
+//! Namespaces in quarantine: an operator set them aside because something in them made the state machine fail.
 //!
 //! Such a namespace stands still: no deadline ends anything in it, its waits, sessions and unfinished work rest, and all
 //! commands and queries are refused. Only its deletion works. The rest of the shard goes on.
@@ -16,7 +16,7 @@ impl LocksState {
         }
     }
 
-    /// Returns true if the namespace is set aside.
+    /// Returns true if the namespace is in quarantine.
     pub(super) fn is_quarantined(&self, namespace: &NamespaceRef) -> bool {
         !self.quarantined.is_empty() && self.quarantined.contains_key(namespace)
     }
@@ -26,7 +26,7 @@ impl LocksState {
         self.quarantined.get(namespace).copied().unwrap_or(self.visible_clock_ms)
     }
 
-    /// Takes a namespace that is set aside out of the indexes of what happens by itself.
+    /// Removes a namespace in quarantine from the indexes of scheduled work.
     pub(super) fn suspend(&mut self, slot: u32) {
         let namespace = self.namespaces.get_mut(slot);
         if let Some(first) = namespace.first_due.take() {

@@ -11,6 +11,7 @@ use super::detached::{DetachedLock, DetachedLocks};
 use super::durability::absent;
 use super::history::{EventPage, HistoryRange};
 use super::namespace::Namespace;
+use super::owner::NO_OWNER;
 use super::queue::QueuePosition;
 use super::reply_size::{MAX_GET_BYTES, MAX_READERS_IN_GET, truncated};
 use super::sessions::{NamedRequest, Session};
@@ -119,9 +120,7 @@ impl LocksState {
             Query::WaitStatus { namespace, wait } => {
                 self.find_table(namespace, absent::ELSEWHERE).and_then(|open| open.wait_status(*wait, revision))
             }
-            Query::Permit(query) => self
-                .find_table(query.namespace(), absent::PERMITS)
-                .and_then(|open| open.with_sight(|sight| open.permits.query(query, revision, sight))),
+            Query::Permit(query) => self.permit_query(query, revision),
             Query::Condition(query) => self
                 .find_table(query.namespace(), absent::CONDITIONS)
                 .and_then(|open| open.query_conditions(query, revision)),
@@ -191,8 +190,8 @@ impl LocksState {
         Ok(Response::PermitsReconciled { lost: lost.cloned().collect(), asked })
     }
 
-    /// Returns all sessions, for a new leader that starts to track their keep-alives. Those of namespaces that are set
-    /// aside rest.
+    /// Returns all sessions, for a new leader that starts to track their keep-alives. Sessions of namespaces in
+    /// quarantine are left out.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionRecord> {
         self.sessions.iter().filter_map(|(number, (slot, session_id))| {
             let namespace = self.namespaces.find(*slot).filter(|namespace| !self.is_quarantined(&namespace.id))?;
@@ -207,8 +206,8 @@ impl LocksState {
         })
     }
 
-    /// Returns all waiting requests, for a new leader that checks which callers are still attached. Those of namespaces
-    /// that are set aside rest.
+    /// Returns all waiting requests, for a new leader that checks which callers are still attached. Requests in
+    /// namespaces in quarantine are left out.
     pub(crate) fn waits(&self) -> impl Iterator<Item = WaitRecord> {
         let namespaces = self.slots.values().map(|slot| self.namespaces.get(*slot));
         let namespaces = namespaces.filter(|namespace| !self.is_quarantined(&namespace.id));
@@ -251,7 +250,7 @@ impl Namespace {
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
         let mut paths: Vec<&Path> = waiting.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
-        let locks = self.views(&paths, revision, true);
+        let locks = self.views(&paths, NO_OWNER, revision, true);
         Ok(Response::Acquired { outcome, locks })
     }
 
@@ -322,7 +321,7 @@ impl Namespace {
             let visits = lock.visits();
             (Some(lock), visits)
         };
-        let (locks, last) = page::gather_shown(self.paths_under(prefix, after), limit, take);
+        let (locks, last) = page::gather_visible(self.paths_under(prefix, after), limit, take);
         DetachedLocks { locks, next: last.map(|node| self.tree.path_of(node)), limit }
     }
 

@@ -59,8 +59,9 @@ impl NamespaceTxn<'_> {
         ))
     }
 
-    /// Limits the present and the new holds of a waiting owner. Those that its queued requests will add are limited by
-    /// their number and, since an owner with two of them may be tangled, by the limits of the tangle.
+    /// Limits the present and the new holds of a waiting owner. The holds that its queued requests will add are limited
+    /// by the number of these requests and, since an owner with two of them may be tangled, by the limits of the
+    /// tangle.
     pub(super) fn check_holds_of_waiting(&self, owner: OwnerId, more: usize) -> Result<(), CommandError> {
         let max = self.ns.max_holds_of_waiting_owner();
         let own = if owner == NO_OWNER { 0 } else { self.ns.owners.get(owner).holds.len() };

@@ -30,7 +30,7 @@ impl NamespaceTxn<'_> {
             ReleaseTarget::All => self.release_all(&request.owner)?,
         };
         self.run_grant_loop();
-        let locks = self.views(&paths.iter().collect::<Vec<_>>(), false);
+        let locks = self.views(&paths.iter().collect::<Vec<_>>(), NO_OWNER, false);
         Ok(Response::Released { released, locks })
     }
 

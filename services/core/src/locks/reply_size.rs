@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::LocksState;
 use super::namespace::Namespace;
+use super::owner::OwnerId;
 use super::txn::NamespaceTxn;
 use crate::{LockView, Path, Refused, Revision, codec};
 
@@ -35,23 +36,24 @@ pub(super) fn truncated(shown: Refused) -> Refused {
 
 impl Namespace {
     /// Returns views of locks with as many holders as fit: the first readers, and a writer without its metadata if that
-    /// is too large. `not_granted` tells whether the response also contains blockers.
-    pub(super) fn views(&self, paths: &[&Path], revision: Revision, not_granted: bool) -> Vec<LockView> {
+    /// is too large. `own` is among the readers if it is one. `not_granted` tells whether the response also contains
+    /// blockers.
+    pub(super) fn views(&self, paths: &[&Path], own: OwnerId, revision: Revision, not_granted: bool) -> Vec<LockView> {
         let paths_take: usize = paths.iter().map(|path| codec::size(path) + LOCK_BYTES).sum();
         let others = if not_granted { MAX_BLOCKERS_BYTES + MAX_CYCLE_BYTES } else { 0 };
         let mut left = ByteBudget::for_reply(others + paths_take);
-        paths.iter().map(|path| self.view(path, self.bounds.max_readers_in_reply, &mut left, revision)).collect()
+        paths.iter().map(|path| self.view(path, own, &mut left, revision)).collect()
     }
 }
 
 impl NamespaceTxn<'_> {
-    /// Returns views of locks for the response; none if no caller receives it.
-    pub(super) fn views(&mut self, paths: &[&Path], not_granted: bool) -> Vec<LockView> {
+    /// Returns views of locks for the response to an owner; none if no caller receives it.
+    pub(super) fn views(&mut self, paths: &[&Path], own: OwnerId, not_granted: bool) -> Vec<LockView> {
         if !self.with_views {
             return Vec::new();
         }
         self.ns.views_built += paths.len() as u64;
-        self.ns.views(paths, self.common.revision, not_granted)
+        self.ns.views(paths, own, self.common.revision, not_granted)
     }
 }
 

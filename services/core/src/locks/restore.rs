@@ -100,7 +100,7 @@ pub(super) enum AttemptsTarget {
 
 impl Restorer {
     fn restore_item(&mut self, item: Item<String>) -> RestoreResult {
-        self.forget_targets(&item);
+        self.remove_targets(&item);
         let takes_past = matches!(item, Item::Hold(_) | Item::Wait(_));
         ensure(self.past.is_none() || takes_past, "nothing came from what was given up")?;
         match item {
@@ -187,7 +187,7 @@ impl Restorer {
     }
 
     /// Forgets the hold or the wait before an item that does not belong to it.
-    fn forget_targets(&mut self, item: &Item<String>) {
+    fn remove_targets(&mut self, item: &Item<String>) {
         let follows_wait = matches!(item, Item::Attempts { .. } | Item::BlockedOn(_) | Item::WaitAtLeast(_));
         if !follows_wait && !matches!(item, Item::Reported { .. } | Item::HoldMarks(..)) {
             self.attempts_target = None;

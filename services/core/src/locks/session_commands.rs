@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::durability::absent;
+use super::owner::NO_OWNER;
 use super::request::Request;
 use super::sessions::NamedRequest;
 use super::txn::NamespaceTxn;
@@ -52,7 +53,7 @@ impl LocksState {
     /// in the index for a while, and its slot may have another namespace by then.
     ///
     /// # Errors
-    /// `SessionNotFound`, and `Quarantined` if the namespace is set aside.
+    /// `SessionNotFound`, and `Quarantined` if the namespace is in quarantine.
     pub(super) fn session_of(&self, command: &SessionCommand) -> Result<(u32, &Arc<str>), CommandError> {
         let find = || {
             let (slot, session_id) = self.sessions.get(&command.session)?;
@@ -85,7 +86,7 @@ impl NamespaceTxn<'_> {
         let owner = Owner::Session { session_id: session_id.to_owned(), holder: None };
         let (released, paths) = self.release_request(&owner, request_id);
         self.run_grant_loop();
-        let locks = self.views(&paths.iter().collect::<Vec<_>>(), false);
+        let locks = self.views(&paths.iter().collect::<Vec<_>>(), NO_OWNER, false);
         Response::Released { released, locks }
     }
 }

@@ -64,7 +64,7 @@ impl NamespaceTxn<'_> {
         let session_id = Arc::clone(session_id);
         let metadata = EncodedMetadata::of(&open.metadata);
         let kept = self.ns.sessions[&session_id].facts.metadata.len();
-        let has_room = self.has_capacity(metadata_charge(metadata.len()).saturating_sub(metadata_charge(kept)));
+        let fits = self.has_capacity(metadata_charge(metadata.len()).saturating_sub(metadata_charge(kept)));
         let Some(session) = self.ns.sessions.get_mut(&session_id) else { return };
         self.ns.charged.sessions -= session.facts.charge(&session_id);
         let facts = Arc::make_mut(&mut session.facts);
@@ -75,7 +75,7 @@ impl NamespaceTxn<'_> {
             facts.ttl_ms = open.ttl_ms;
         }
         // Without capacity for the new metadata, the old metadata stays.
-        if has_room {
+        if fits {
             facts.metadata = metadata;
         }
         if *facts.process_id != *open.process_id {

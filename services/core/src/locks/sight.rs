@@ -1,4 +1,4 @@
-//! What tables see of sweeps and of the clock: whether a hold of a semaphore, or a wait for one, counts as over.
+//! Decides whether a semaphore's hold or wait counts as over, from the clock and the unfinished sweeps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

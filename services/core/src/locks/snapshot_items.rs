@@ -1,5 +1,5 @@
-//! The items of a snapshot of a locks shard. The serialized form is stored: variants and fields are only ever added at
-//! the end.
+//! The items of a snapshot of a locks shard. The serialized form is stored: variants are only ever added at the end, and
+//! a released item gains no field.
 
 use std::num::NonZeroU64;
 
@@ -238,7 +238,7 @@ struct DelayedChunks<I> {
     chunks: Option<I>,
     by_ms: u64,
     writer: ChunkWriter,
-    /// Whether the last chunk was one that ends a snapshot.
+    /// Whether the last chunk ended a snapshot.
     is_whole: bool,
 }
 

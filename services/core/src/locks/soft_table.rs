@@ -1,9 +1,9 @@
 //! The lock tables of a shard that are in the memory of its leader: a second state of the same kind beside the one in
 //! the log, with revisions from blocks that the log gave out.
 //!
-//! Invariants: it grants nothing until each session of before its epoch has been reported or has ended; its tokens
-//! rise, and lie above those of every earlier epoch; what it has of a session never outlives the session and its
-//! transition in the log.
+//! Invariants: it grants nothing until each session from before its epoch has been reported or has ended; its tokens
+//! rise, and lie above the tokens of every earlier epoch; the holds and requests of a session never outlive the session
+//! and its transition in the log.
 //!
 //! It is pure: every call gets the log state of the same moment, and knows of no leader, caller or wait.
 
@@ -40,18 +40,18 @@ use request::table_command;
 
 pub use garbage::TableGarbage;
 
-/// What is left of a block before a step begins: more than any step can use.
+/// The least number of revisions left in a block before a step begins: more than any step can use.
 const RESERVE: u64 = BLOCK_REVISIONS / 4;
-/// Effects of a namespace that is gone that one step takes over.
+/// Maximum number of effects of a deleted namespace that one step takes over.
 const MAX_STEP_EFFECTS: usize = 1_024;
 
-/// What one call has done so far, which is a command or a list of them.
+/// The progress of one call, which is a command or a list of commands.
 #[derive(Debug, Default)]
 struct CallProgress {
     /// What the reply awaits.
     awaits: Option<Revision>,
-    /// Whether it went on with what had ended in the log and with a rebuild, and with what is due. It does so for one
-    /// slice each; what is left is for later steps.
+    /// Whether it continued the ends from the log and a rebuild, and whether it continued the due work. It spends one
+    /// slice on each and leaves the rest to later steps.
     has_rebuilt: bool,
     has_advanced: bool,
 }
@@ -66,23 +66,23 @@ pub struct SoftTable {
     next_block: Option<RevisionBlock>,
     /// Sessions that have ended in the log, and not yet here.
     ended: BTreeMap<SessionNumber, SessionEnd>,
-    /// Namespaces that are gone in the log, and not yet here.
+    /// Namespaces that are deleted in the log, and not yet here.
     closed: VecDeque<NamespaceRef>,
     /// Locks that were opened by force in the log, and not yet here.
     forfeited: VecDeque<Forfeit>,
     /// Resets of the log that wait for earlier ones.
     resets: VecDeque<Reset>,
-    /// Namespaces where what sessions left that have ended is to be granted.
+    /// Namespaces where the holds of ended sessions became free and must be granted.
     freed: BTreeSet<NamespaceKey>,
     /// Whether a step left something of these for others.
     was_behind: bool,
     /// The namespaces that were there when the epoch began.
     rebuilds: BTreeMap<NamespaceKey, Rebuild>,
-    /// Those of them in which later steps go on to enter what was reported.
+    /// The namespaces of `rebuilds` in which later steps continue to enter reports.
     entering: BTreeSet<NamespaceKey>,
-    /// The one for which the last step had no room.
+    /// The namespace for which the last step had no room.
     last_entered: Option<NamespaceKey>,
-    /// The sessions of before whose reports are whole, and that have not ended.
+    /// The earlier sessions whose reports are complete, and that have not ended.
     reported: BTreeSet<SessionNumber>,
     /// Claims that were not entered, since this was last taken.
     conflicts: u64,
@@ -93,8 +93,8 @@ pub struct SoftTable {
 }
 
 impl SoftTable {
-    /// Returns the empty tables of an epoch that has just begun. `None` if the log has begun another one since, or has
-    /// given out a further block of this one: somebody has used the first, and tokens would fall.
+    /// Returns the empty tables of an epoch that has just begun. `None` if the log has begun another epoch since, or
+    /// has assigned a further block to this one: the first block has been used, and tokens would fall.
     pub fn begin(log: &ShardState, begun: &TableEpoch) -> Option<Self> {
         let is_new = begun.epoch > 0 && begun.block.first == begun.epoch;
         let log = log.locks().filter(|log| is_new && log.table_epoch() == *begun)?;
@@ -259,7 +259,7 @@ impl SoftTable {
             return Err(CommandError::Unreported { table_epoch: self.epoch });
         }
         let command = table_command(command, namespace.table_log.transition_ms(number).unwrap_or_default())?;
-        self.hear_of_ends(log);
+        self.apply_ends(log);
         let is_first = !std::mem::replace(&mut call.has_rebuilt, true);
         if is_first {
             self.settle(context);
@@ -287,15 +287,15 @@ impl SoftTable {
         Ok(response)
     }
 
-    /// Moves the clock, and does one step of what is due and of what was begun. What has ended in the log comes first,
-    /// before anything is granted. Nothing happens as long as there are no revisions for it.
+    /// Advances the clock, and does one step of the due and the unfinished work. Ends in the log come first, before any
+    /// grant. It does nothing while it lacks revisions.
     pub fn advance(&mut self, context: &EntryContext) {
         self.settle(context);
         self.begin_step(context);
     }
 
-    /// Moves the clock, and does a step of what is due, unless something has ended in the log that has not ended here.
-    /// Returns whether more may be done.
+    /// Advances the clock, and does a step of the due work, unless something has ended in the log and not yet here.
+    /// Returns true if more may be done.
     fn begin_step(&mut self, context: &EntryContext) -> bool {
         if self.check_settled().is_ok() {
             self.core.common.advance(context);
@@ -334,8 +334,8 @@ impl SoftTable {
         Some(Reply { outcome, clock_ms, awaits: None }.into())
     }
 
-    /// Takes the effects on others than the callers, in order. Those of sessions and namespaces are the log's, and so
-    /// are the events that can be read.
+    /// Takes the effects on others than the callers, in order. Effects of sessions and namespaces, and readable events,
+    /// come from the log.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -350,7 +350,7 @@ impl SoftTable {
         if goes_on { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
     }
 
-    /// Returns what is held and awaited in a namespace, and its sessions in the log. `None` if the log has its table.
+    /// Returns the holds and waits in a namespace, and its sessions in the log. `None` if the log has its table.
     pub fn usage(&self, log: &ShardState, running_clock_ms: u64, namespace: &NamespaceRef) -> Option<Reply> {
         let of_log = log.locks()?.find(namespace).ok().filter(|it| it.durability == Durability::Session)?;
         let there = self.core.slot_of(namespace).map(|slot| self.core.namespaces.get(slot));
@@ -359,7 +359,7 @@ impl SoftTable {
         Some(Reply { outcome, clock_ms: running_clock_ms, awaits: None })
     }
 
-    /// Adds what is in these tables to the log's views of sessions and namespaces.
+    /// Adds the contents of these tables to the log's views of sessions and namespaces.
     pub fn add_counts(&self, query: &Query, response: &mut Response) {
         match (query, response) {
             (Query::Session { namespace, .. }, Response::Session(view)) => {
@@ -411,7 +411,7 @@ impl SoftTable {
         self.garbage.purged.append(self.core.take_purged());
     }
 
-    /// Takes the memory of what is gone, to be freed where nobody waits.
+    /// Takes the memory of removed items, to be freed in the background.
     pub fn take_garbage(&mut self) -> TableGarbage {
         std::mem::take(&mut self.garbage)
     }

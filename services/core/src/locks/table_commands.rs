@@ -86,15 +86,14 @@ impl LocksState {
         RevisionBlock { first, last: self.common.revision }
     }
 
-    /// Ends the present epoch: leaders that this state does not know of may have given out what follows. Attempts may
-    /// begin anew. Sessions that it does not know of may hold something until they have expired: those count in every
-    /// table as one that expires last, under a number that nothing else has. `now_ms` is the shard clock, if that is ahead
-    /// of the state's.
+    /// Ends the present epoch: leaders unknown to this state may have used later revisions. Attempts may begin anew.
+    /// Sessions unknown to this state may hold something until they have expired: in every table they count as one
+    /// session that expires last, under an unused number. `now_ms` is the shard clock, if that is ahead of the state's.
     pub(crate) fn void_epoch(&mut self, now_ms: u64) {
         self.table_epoch = TableEpoch::default();
         let (number, clock_ms) = (self.common.revision, self.common.clock_ms.max(now_ms));
         let of_tables = self.session_durable.iter().filter_map(|key| self.slots.get(key).copied());
-        // One that is set aside stands still, and grants nothing any more.
+        // A namespace in quarantine stands still, and grants nothing.
         let of_tables = of_tables.filter(|slot| !self.is_quarantined(&self.namespaces.get(*slot).id));
         for slot in of_tables.collect::<Vec<u32>>() {
             let mut work = self.txn_in(slot, &RESTORE_CONTEXT);
@@ -149,7 +148,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Ends holds by force. Those whose sessions have ended are over, or will be without a report.
+    /// Ends holds by force. Holds of ended sessions have ended, or will end without a report.
     fn forfeit(&mut self, forfeit: &Forfeit) -> Result<Response, CommandError> {
         if self.ns.durability == Durability::Full {
             return Err(CommandError::InvalidArgument("namespace: its lock table is in the log".to_owned()));
@@ -184,7 +183,7 @@ impl NamespaceTxn<'_> {
     pub(super) fn reset_table_sessions(&mut self, reset: &Reset) {
         let is_open = |id: &String| self.ns.sessions.contains_key(id.as_str());
         if self.ns.durability == Durability::Session && reset.live_owners.iter().all(is_open) {
-            self.table_log_mut().forget_ended(reset.before_revision);
+            self.table_log_mut().remove_ended(reset.before_revision);
             self.update_first_due();
         }
     }

@@ -1,8 +1,8 @@
-//! What the log has of a lock table that is in the memory of its shard's leader: the epoch that was begun for it last,
-//! the sessions that may hold something, and claims that were ended by force.
+//! The log's record of a lock table in the memory of its shard's leader: the latest epoch, the sessions that may hold
+//! something, and the claims that were ended by force.
 //!
-//! Numbers of sessions rise with the log. So the sessions below the epoch are those of before, whatever leader they
-//! held something of.
+//! Numbers of sessions rise with the log. So the sessions below the epoch are the earlier ones, whichever leader
+//! granted their holds.
 
 mod earlier;
 mod verify;
@@ -61,7 +61,7 @@ impl TableLog {
         self.sessions.entry(number).or_insert_with(|| TableSession { transition_ms, ..TableSession::default() });
     }
 
-    /// Records that a session ended. One that expired counts until its transition is over.
+    /// Records that a session ended. An expired session counts until its transition is over.
     pub(super) fn ended(&mut self, number: SessionNumber, why: SessionEnd, clock_ms: u64) {
         let Some(mut session) = self.sessions.remove(&number) else { return };
         let forfeits = std::mem::take(&mut session.forfeits);
@@ -76,8 +76,8 @@ impl TableLog {
         }
     }
 
-    /// Records that sessions may hold something of which the log does not know: as one that may live for as long as any
-    /// from now on, and has the longest transition of those that it knows.
+    /// Records that sessions unknown to the log may hold something. They count as one session that lives for the
+    /// longest time to live from now on, and has the longest transition of the known sessions.
     pub(super) fn lost_sessions(&mut self, number: SessionNumber, clock_ms: u64) {
         let (_, longest_ttl_ms) = TABLE_SESSION_TTL_MS;
         let transition_ms = self.sessions.values().map(|session| session.transition_ms).max().unwrap_or_default();
@@ -100,7 +100,7 @@ impl TableLog {
     }
 
     /// Forgets the ended sessions, those below a number if one is given, whatever is left of their transition.
-    pub(super) fn forget_ended(&mut self, below: Option<SessionNumber>) {
+    pub(super) fn remove_ended(&mut self, below: Option<SessionNumber>) {
         let goes = |(_, number): &(u64, SessionNumber)| below.is_none_or(|below| *number < below);
         let (gone, kept): (BTreeSet<_>, BTreeSet<_>) = std::mem::take(&mut self.ends).into_iter().partition(goes);
         self.ends = kept;
@@ -119,7 +119,7 @@ impl TableLog {
         self.forfeits
     }
 
-    /// Returns those of these holds of a path whose sessions are open, and that have not ended by force before.
+    /// Returns the holds whose sessions are open and that have not been ended by force before.
     pub(super) fn new_forfeits(&self, path: &Path, holds: &[ForfeitedHold]) -> BTreeSet<ForfeitedHold> {
         let is_new = |hold: &&ForfeitedHold| {
             let session = self.sessions.get(&hold.session).filter(|session| session.ends_at_ms.is_none());

@@ -7,8 +7,8 @@ use super::{LocksState, NamespaceKey};
 use crate::{AccountId, AdoptedWait, Incarnation, NamespaceRef, SessionNumber};
 
 impl LocksState {
-    /// Returns the sessions after one, in order of opening, each with its account and its time to live in milliseconds.
-    /// Those of namespaces that are set aside rest.
+    /// Returns the sessions after a given one, in order of opening, each with its account and its time to live in
+    /// milliseconds. Sessions of namespaces in quarantine are left out.
     pub(crate) fn session_times(
         &self,
         after: Option<SessionNumber>,
@@ -21,7 +21,8 @@ impl LocksState {
         })
     }
 
-    /// Returns the namespaces after one, and the waits in each that may have callers. Those that are set aside rest.
+    /// Returns the namespaces after a given one, and the waits in each that may have callers. A namespace in quarantine
+    /// has none.
     pub(crate) fn adopted_waits(
         &self,
         after: Option<(AccountId, Incarnation)>,

@@ -5,20 +5,22 @@ use holdfast_primitives::reply_size::ByteBudget;
 use super::detached::filled;
 use super::hold::Hold;
 use super::namespace::Namespace;
+use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::tree::NodeId;
 use crate::{Blocker, Claim, HolderView, LockView, Mode, Path, Phase, Revision, WaitView};
 
 impl Namespace {
-    /// Returns the view of a lock with at most `max_readers` readers, as far as they fit. `revision` is the shard's.
-    pub(super) fn view(&self, path: &Path, max_readers: usize, left: &mut ByteBudget, revision: Revision) -> LockView {
-        let (view, holders) = self.unfilled_view(path, max_readers, revision);
+    /// Returns the view of a lock with as many readers as most responses contain, as far as they fit; `own` is among
+    /// them if it is a reader. `revision` is the shard's.
+    pub(super) fn view(&self, path: &Path, own: OwnerId, left: &mut ByteBudget, revision: Revision) -> LockView {
+        let (view, holders) = self.unfilled_view(path, own, self.bounds.max_readers_in_reply, revision);
         filled(view, holders, left)
     }
 
-    /// Returns the view of a lock with as many readers as most responses contain, as far as they fit.
+    /// Returns the view of a lock for anybody.
     pub(super) fn bounded_view(&self, path: &Path, revision: Revision) -> LockView {
-        self.view(path, self.bounds.max_readers_in_reply, &mut ByteBudget::for_reply(0), revision)
+        self.view(path, NO_OWNER, &mut ByteBudget::for_reply(0), revision)
     }
 
     /// Returns the holder of a path: the writer, or the first reader.

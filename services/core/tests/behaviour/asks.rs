@@ -105,6 +105,23 @@ fn a_polite_request_asks_whoever_is_in_the_way_and_ends_nothing() {
     shard.core.verify();
 }
 
+/// An answer shows 16 readers.
+#[test]
+fn a_late_reader_learns_from_its_extension_that_it_was_asked() {
+    let mut shard = shard();
+    for number in 1..=20 {
+        shard.granted(try_request(&format!("p{number:02}"), &[read("l")]));
+    }
+    run_ask(&mut shard, polite("l", 1));
+    let readers = shard.acquire(try_request("p20", &[read("l")])).lock.read_lock_holders;
+    let names: Vec<String> = readers.iter().map(|reader| reader.process_id.clone()).collect();
+    let first = (1..=15).chain([20]).map(|number| format!("p{number:02}"));
+    assert_eq!(names, first.collect::<Vec<_>>());
+    assert!(readers.last().is_some_and(|reader| reader.release_requested.is_some()));
+    let of_early = shard.acquire(try_request("p16", &[read("l")])).lock.read_lock_holders;
+    assert_eq!((of_early.len(), of_early.last().map(|reader| reader.process_id.clone())), (16, Some("p16".into())));
+}
+
 #[test]
 fn a_hold_keeps_the_latest_request_through_extensions_and_its_end_forgets_it() {
     let mut shard = shard();

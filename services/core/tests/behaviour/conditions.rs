@@ -419,11 +419,11 @@ fn an_await_that_is_due_elapses_before_a_signal_of_the_same_entry() {
 #[test]
 fn an_await_that_is_due_elapses_before_a_signal_while_others_are_still_moved() {
     let mut shard = shard();
-    for number in 0..600 {
+    for number in 0..300 {
         shard.lock_and_await(&format!("p{number:03}"), "c");
     }
     shard.lock_and_await("a", "d");
-    assert_eq!(shard.lock_and_signal("c", true), (600, 0));
+    assert_eq!(shard.lock_and_signal("c", true), (300, 0));
     shard.advance_by(10_000);
     assert!(shard.core.has_backlog() && shard.awaiting_owners().contains(&"a".to_owned()), "the others go first");
     let now = LocksCommand::Condition(ConditionCommand::Signal(signal_command("s", "d", false)));

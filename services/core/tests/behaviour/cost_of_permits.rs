@@ -410,7 +410,7 @@ fn who_joins_a_long_queue_is_answered_about_as_fast_as_who_joins_a_short_one() {
 /// A slice is as long whatever makes the holds end.
 #[test]
 fn a_slice_of_expired_permits_takes_about_as_long_as_one_of_a_session_that_ends() {
-    const A_SLICE: usize = 512;
+    const A_SLICE: usize = 256;
     let expiry = least_time(|| {
         let mut shard = shard_by_rules_two();
         permit_holds(&mut shard, A_SLICE);

@@ -116,7 +116,7 @@ fn a_session_that_resumes_and_shows_nothing_is_waited_for() {
         resume(&mut leader, "se_1", call);
         assert!(crate::soft_grants::is_busy(&leader.send(&later, acquire("l"))));
     }
-    assert!(leader.log.core.needs_report(silent.number), "no resume is a sign of life");
+    assert!(leader.log.core.needs_report(silent.number), "no resume counts as a keep-alive");
     crate::soft_tables::expire(&mut leader.log, silent.number);
     leader.follow();
     assert!(leader.granted(&later, "l") > leader.epoch.epoch);

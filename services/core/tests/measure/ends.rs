@@ -51,7 +51,7 @@ fn the_longest_step_of_the_end_of_a_session_does_not_grow_with_what_it_holds() {
     let _alone = exclusive();
     let (_, few) = close_session(session_with_holds(5_120));
     let (_, many) = close_session(session_with_holds(51_200));
-    assert_eq!((few, many), (12, 102), "512 ends in each, then the end itself");
+    assert_eq!((few, many), (22, 202), "256 ends in each, then the end itself");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn nor_with_those_that_wait_for_the_ones_that_wait() {
     }
 }
 
-/// The shortest time that a sign of life of a session took, of so many.
+/// Returns the shortest time of many keep-alives of a session.
 fn shortest_keep_alive(shard: &Shard, session_id: &str, holds: u64) -> Duration {
     let query = Query::KeepAlive { namespace: namespace(), session_id: session_id.to_owned(), epoch: None };
     let times = (0..200).map(|_| {
@@ -96,7 +96,7 @@ fn a_sign_of_life_takes_no_longer_for_many_holders() {
     }
     let few = shortest_keep_alive(&shard, "few", 1);
     let many = shortest_keep_alive(&shard, "many", 50_000);
-    println!("a sign of life: {few:?} with one holder, {many:?} with 50,000");
+    println!("a keep-alive: {few:?} with one holder, {many:?} with 50,000");
     // To look at all of them takes a thousand times as long as one look.
     assert!(many < 30 * few + Duration::from_micros(5), "{few:?} with one holder, {many:?} with 50,000");
 }

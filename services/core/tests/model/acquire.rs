@@ -95,7 +95,9 @@ impl Model {
         };
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort();
-        Ok(Response::Acquired { outcome, locks: paths.into_iter().map(|path| self.bounded_view(path)).collect() })
+        let own = self.owner_key(&request.owner);
+        let locks = paths.into_iter().map(|path| self.view_of_owner(path, &own)).collect();
+        Ok(Response::Acquired { outcome, locks })
     }
 
     pub(crate) fn terms(&self, request: &Acquire) -> Terms {
@@ -184,7 +186,7 @@ impl Model {
         if own.is_some_and(|own| self.is_over(own)) {
             return Some((Reason::NotHeld, vec![]));
         }
-        if own.is_some_and(|own| self.is_given_up(own)) {
+        if own.is_some_and(|own| self.is_relinquished(own)) {
             return request.fencing_token.map(|_| (Reason::NotHeld, vec![]));
         }
         let own = own.filter(|own| own.mode != claim.mode)?;
@@ -202,7 +204,7 @@ impl Model {
         let extends = |claim: &Claim| {
             self.hold_of(who, &claim.path).is_some_and(|own| {
                 let is_it = request.fencing_token.is_none_or(|token| token == own.token);
-                is_it && own.mode == claim.mode && !self.is_over(own) && !self.is_given_up(own)
+                is_it && own.mode == claim.mode && !self.is_over(own) && !self.is_relinquished(own)
             })
         };
         let is_new = request.fencing_token.is_none() && !claims.iter().all(extends);

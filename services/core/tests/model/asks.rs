@@ -105,12 +105,12 @@ impl Model {
             let nobody = OwnerKey { owner: Owner::Process(String::new()), number: 0 };
             self.event(EventKind::ReleaseRequested { of: Kind::Lock }, &nobody, None, vec![claim]);
         }
-        self.tell_asked(&new, &kept);
+        self.notify_asked(&new, &kept);
         let view = AskedView::Lock(self.bounded_view(&ask.path));
         Ok(Response::ReleaseAsked { asked: asked.len() as u64, truncated: false, view })
     }
 
-    fn tell_asked(&mut self, asked: &[usize], ask: &Ask) {
+    fn notify_asked(&mut self, asked: &[usize], ask: &Ask) {
         let open = self.sessions.iter().filter(|session| session.is_open);
         let effects = open.filter_map(|session| {
             let its = asked.iter().map(|index| &self.holds[*index]).filter(|hold| hold.who.number == session.number);
@@ -183,12 +183,12 @@ impl Model {
     }
 
     /// Whether its owner has released it, or a sweep is about to.
-    pub(crate) fn is_given_up(&self, hold: &Hold) -> bool {
+    pub(crate) fn is_relinquished(&self, hold: &Hold) -> bool {
         hold.is_kept || (hold.phase == Phase::Held && self.swept_since_ms(hold).is_some())
     }
 
     /// What an owner has at a path, unless it has given that up.
     pub(crate) fn own_of(&self, who: &OwnerKey, path: &holdfast_core::Path) -> Option<&Hold> {
-        self.hold_of(who, path).filter(|own| !self.is_given_up(own))
+        self.hold_of(who, path).filter(|own| !self.is_relinquished(own))
     }
 }

@@ -113,7 +113,7 @@ impl Run {
         assert_eq!(waits.iter().map(|wait| wait.wait.0).collect::<Vec<_>>(), ids);
     }
 
-    /// Signs of life, and what a session believes to hold.
+    /// Compares keep-alives, and the holds that a session believes to have.
     fn compare_sessions(&self, dice: &mut SeededRng) {
         let model = &self.model;
         for id in ["se_0", "se_1", "se_2"] {

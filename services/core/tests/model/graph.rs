@@ -119,7 +119,7 @@ impl Model {
             if own.is_some_and(|own| self.is_over(own)) {
                 return Some((index, Reason::NotHeld, vec![]));
             }
-            let own = own.filter(|own| !self.is_given_up(own)).map(|own| own.mode);
+            let own = own.filter(|own| !self.is_relinquished(own)).map(|own| own.mode);
             if own == Some(claim.mode) || own == Some(Mode::Write) {
                 continue;
             }

@@ -35,11 +35,11 @@ impl Model {
                 let mut after = self.clone();
                 after.session_mut(id).expect("it is open").metadata = open.metadata.clone();
                 let more = after.state_bytes().sessions.saturating_sub(self.state_bytes().sessions);
-                let has_room = self.has_capacity(more);
+                let fits = self.has_capacity(more);
                 let session = self.session_mut(id).expect("it is open");
                 (session.epoch, session.seq, session.opening) = (epoch, 0, open.request_id);
                 (session.process_id, session.ttl_ms) = (open.process_id.clone(), open.ttl_ms);
-                if has_room {
+                if fits {
                     session.metadata = open.metadata.clone();
                 }
                 self.opened(id);

@@ -413,6 +413,17 @@ impl Model {
         self.view(path, self.bounds.max_readers_in_reply)
     }
 
+    /// The same, with the owner's own hold as the last reader if it came later.
+    pub(crate) fn view_of_owner(&self, path: &Path, own: &OwnerKey) -> LockView {
+        let mut view = self.bounded_view(path);
+        let mut readers = self.holds.iter().filter(|hold| hold.path == *path && hold.mode == Mode::Read);
+        let late = readers.position(|hold| hold.who == *own).filter(|at| *at >= self.bounds.max_readers_in_reply);
+        if let (Some(_), Some(last), Some(own)) = (late, view.read_lock_holders.last_mut(), self.hold_of(own, path)) {
+            *last = self.holder_view(own);
+        }
+        view
+    }
+
     pub(crate) fn view(&self, path: &Path, max_readers: usize) -> LockView {
         let here: Vec<&Hold> = self.holds.iter().filter(|hold| hold.path == *path).collect();
         let of = |mode| here.iter().filter(move |hold| hold.mode == mode).map(|hold| self.holder_view(hold));

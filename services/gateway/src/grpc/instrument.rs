@@ -68,9 +68,9 @@ impl Protocol for GrpcProtocol {
     }
 
     fn log(&self, route: &Arc<str>, code: Code) {
-        debug!(route = &**route, code = code_label(code), "a call is answered");
+        debug!(route = &**route, code = code_label(code), "call completed");
         if self.verdict(code) == Verdict::Fault {
-            error!(route = &**route, "a call ended with a fault of the service");
+            error!(route = &**route, "call failed with an internal error");
         }
     }
 

@@ -63,7 +63,7 @@ impl v1::sessions_service_server::SessionsService for GrpcServices {
         let AuthenticatedCall { caller, message: messages, .. } =
             AuthenticatedCall::check(&self.service, request).await?;
         let (to, from) = self.service.connect(caller, ConnectionOptions::default());
-        spawn_temporary("session reader", read_loop(messages, to));
+        spawn_temporary("session_reader", read_loop(messages, to));
         Ok(Response::new(Box::pin(stream::unfold(Some(from), next_message))))
     }
 }

@@ -18,7 +18,7 @@ pub(super) async fn shorten_ttl(service: &Service, account: AccountId, session_i
     while let Err(error) = resume(service, account, session_id, session).await {
         if !error.code.is_retryable() || Instant::now() >= give_up_at {
             // The session may have ended already, which is equally good.
-            tracing::debug!(session = session_id, %error, "a session keeps its longer time to live");
+            tracing::debug!(session = session_id, %error, "session time to live not shortened");
             return;
         }
         sleep(RETRY_DELAY).await;

@@ -188,7 +188,7 @@ impl SessionClient {
             while let Outbound::Message(_) = self.from_session.next().await {}
         };
         if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
-            tracing::debug!(session = session_id, "a session could not be closed; it ends by itself");
+            tracing::debug!(session = session_id, "session close timed out; left to expire");
         }
     }
 

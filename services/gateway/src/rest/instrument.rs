@@ -82,9 +82,9 @@ impl Protocol for RestProtocol {
     fn log(&self, route: &RestRoute, code: StatusCode) {
         let (method, label, status) = (route.method, route.label(), code.as_u16());
         if self.verdict(code) == Verdict::Fault {
-            error!(method, route = label, "a call ended with a fault of the service");
+            error!(method, route = label, "call failed with an internal error");
         }
-        debug!(method, route = label, status, "a call is answered");
+        debug!(method, route = label, status, "call completed");
     }
 
     fn record(&self, route: &RestRoute, code: StatusCode, elapsed: Duration) {

@@ -26,7 +26,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
 /// Apart from the above, so that it is compiled once for all types.
 fn json_response(text: Vec<u8>, written: serde_json::Result<()>) -> Response {
     if let Err(error) = written {
-        tracing::error!(%error, "a response cannot be written as JSON");
+        tracing::error!(%error, "response serialization failed");
         return Problem::from(ApiError::internal("the response cannot be written")).into_response();
     }
     let mut response = Response::new(Body::from(text));

@@ -31,9 +31,9 @@ struct OutcomeCounters {
 
 /// Registers the metric descriptions.
 pub(crate) fn describe() {
-    describe_counter!("holdfast_acquires_total", "Acquires that were decided at once, by outcome.");
-    describe_counter!("holdfast_lock_waits_total", "Waits that ended, by outcome.");
-    let waited = "Time that calls waited for their locks, as far as one leader saw it.";
+    describe_counter!("holdfast_acquires_total", "Acquires decided without waiting, by outcome.");
+    describe_counter!("holdfast_lock_waits_total", "Ended waits, by outcome.");
+    let waited = "Time that calls waited for their locks at one leader.";
     describe_histogram!("holdfast_lock_wait_seconds", Unit::Seconds, waited);
 }
 

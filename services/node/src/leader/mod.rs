@@ -3,9 +3,9 @@
 //! A [`LeaderState`] exists only while its replica leads; the next leader rebuilds it from the replicated state, so
 //! nothing depends on its contents. It changes only under the state lock, so it is always in step with the state.
 
+mod deferred_replies;
 mod due_sessions;
 mod heartbeats;
-mod held_questions;
 mod lock_metrics;
 mod pending_wait;
 mod pending_waits;
@@ -27,8 +27,8 @@ use tokio::time::Instant;
 use crate::memory::NodeMemory;
 use waiting_call::{cancel_of, queued_call};
 
+pub(crate) use deferred_replies::{DeferredReplies, DeferredReply, Released, release};
 pub(crate) use heartbeats::{HeartbeatTable, KeepAlive};
-pub(crate) use held_questions::{HeldQuestion, HeldQuestions, Released, release};
 pub(crate) use lock_metrics::{LockMetrics, describe};
 pub(crate) use pending_wait::WaitNotice;
 pub(crate) use pending_waits::{Attachment, Orphaned, PendingWaits, RECONNECT_GRACE};
@@ -59,7 +59,7 @@ pub(crate) struct LeaderState {
     pub(crate) subscriptions: Subscriptions,
     /// How often accounts change keys or namespaces, through all gateways together. The next leader starts without.
     pub(crate) change_rates: RateTable<AccountId>,
-    pub(crate) questions: HeldQuestions,
+    pub(crate) questions: DeferredReplies,
     released: Vec<Released>,
     tables: SoftTables,
     metrics: LockMetrics,
@@ -85,7 +85,7 @@ impl LeaderState {
             heartbeats: HeartbeatTable::new(now),
             subscriptions: Subscriptions::default(),
             change_rates: RateTable::new(MAX_RATED_ACCOUNTS),
-            questions: HeldQuestions::default(),
+            questions: DeferredReplies::default(),
             released: Vec::new(),
             tables: SoftTables::default(),
             metrics: LockMetrics::new(),
@@ -196,7 +196,7 @@ impl LeaderState {
         let Command::Locks(command) = command else { return };
         if let LocksCommand::Session(_) = command {
             // It has no attempts.
-            return self.count_grant(&reply.outcome);
+            return self.count_outcome(&reply.outcome);
         }
         let (Some(call), Some(outcome)) = (queued_call(command), outcome_of(reply)) else { return };
         if matches!(reply.outcome, Ok(Response::Acquired { .. })) {
@@ -231,7 +231,7 @@ impl LeaderState {
     }
 
     /// Counts the outcome of an acquire of a connected session.
-    fn count_grant(&self, outcome: &Result<Response, CommandError>) {
+    fn count_outcome(&self, outcome: &Result<Response, CommandError>) {
         match outcome {
             Ok(Response::Acquired { outcome, .. }) => self.metrics.acquired(outcome),
             Ok(Response::Granted { fencing_token }) => {

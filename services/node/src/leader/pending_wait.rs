@@ -53,7 +53,7 @@ struct DetachedCall {
 }
 
 impl DetachedCall {
-    /// Returns until when its caller may return; `adopted_until` applies to those of an earlier leader.
+    /// Returns until when its caller may return; `adopted_until` applies to callers of an earlier leader.
     fn until(&self, adopted_until: Option<Instant>) -> Instant {
         adopted_until.filter(|_| self.is_adopted).map_or(self.until, |adopted| adopted.max(self.until))
     }

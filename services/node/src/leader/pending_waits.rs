@@ -25,7 +25,7 @@ pub(crate) struct PendingWaits {
     pending: BTreeMap<WaitId, Box<PendingWait>>,
     /// Expiry times of the requests without an attached caller.
     expiries: BTreeSet<(Instant, WaitId)>,
-    /// Where requests are that calls may know by an earlier wait: those that awaited a condition.
+    /// The present waits of requests that calls may know by an earlier wait, because they awaited a condition.
     moved: BTreeMap<WaitId, WaitId>,
     /// Until when callers of the earlier leader may return.
     adopted_until: Option<Instant>,

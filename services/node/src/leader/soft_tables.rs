@@ -20,22 +20,22 @@ pub(crate) use steps::Garbage;
 #[derive(Default)]
 pub(crate) struct SoftTables {
     table: Option<SoftTable>,
-    /// What they take of the node's memory; `None` if that has no limit.
+    /// The tables' use of the node's memory; `None` if that memory has no limit.
     memory: Option<ShardMemory>,
     /// True while a command for them is under way.
     is_writing: bool,
-    /// The clock at which a leader task ends what is due next; absent if it sleeps until it is woken.
+    /// The clock at which a leader task next does due work; absent if it sleeps until it is woken.
     scheduled_ms: Option<u64>,
     /// The clock of the last entry, and its wall clock, in milliseconds.
     last_entry: (u64, u64),
     /// The wall clock when the epoch began, in milliseconds.
     begun_at_ms: u64,
-    /// When the epoch began, until all sessions of before have ended.
+    /// When the epoch began, until all earlier sessions have reported or ended.
     rebuilding: Option<Instant>,
-    /// True until those who wait for the epoch, for revisions, for the end of a session, or for what is being done in
-    /// steps, are woken.
+    /// True until all waiting calls are woken: calls that wait for the epoch, for revisions, for the end of a session,
+    /// or for work in steps.
     wakes_all: bool,
-    /// How much of what is done in steps was done when those who wait for it were last woken.
+    /// The number of finished sweeps when the calls that wait for them were last woken.
     sweeps_done: u64,
     garbage: Vec<Garbage>,
 }
@@ -81,14 +81,14 @@ impl SoftTables {
         self.current(core)?.unreported_resume(core, open)
     }
 
-    /// Returns whether what is about the lock table of a namespace has to wait until that table is complete.
+    /// Returns true if calls about the lock table of a namespace must wait until that table is complete.
     pub(super) fn must_wait_for_table_of(&self, core: &ShardState, namespace: &NamespaceRef) -> bool {
         let is_ready = || self.current(core).is_some_and(|table| table.is_ready_to_answer(core, namespace));
         SoftTable::is_of_tables(core, namespace) && !is_ready()
     }
 
-    /// Applies a command of a connected session. `None` if it is for the log. One that opens a session is, unless it
-    /// has to wait.
+    /// Applies a command of a connected session. `None` if it is for the log. A command that opens a session is for the
+    /// log, unless it must wait.
     pub(super) fn apply(
         &mut self,
         core: &ShardState,
@@ -108,7 +108,7 @@ impl SoftTables {
             None => table.apply(core, &context, command),
             Some(memory) => apply_what_fits(table, memory, (core, &context), command),
         };
-        self.note_rebuilt();
+        self.record_rebuilt();
         Some(reply)
     }
 
@@ -119,14 +119,14 @@ impl SoftTables {
         is_missing.then(|| CommandError::Unreported { table_epoch: core.table_epoch() })
     }
 
-    /// Counts what conflicted, and wakes those who wait for a table that is complete now, or for what is done now.
-    fn note_rebuilt(&mut self) {
+    /// Counts conflicting claims, and wakes the calls that wait for a table or a sweep that has completed.
+    fn record_rebuilt(&mut self) {
         let Some(table) = &mut self.table else { return };
         self.wakes_all |= table.take_completed() || table.sweeps_done() != self.sweeps_done;
         self.sweeps_done = table.sweeps_done();
         let conflicts = table.take_conflicts();
         if conflicts > 0 {
-            tracing::warn!(conflicts, "claims of sessions conflicted after a change of leader; the latest ones count");
+            tracing::warn!(conflicts, "conflicting session claims after leader change; latest kept");
             counter!("holdfast_conflicting_claims_total").increment(conflicts);
         }
     }
@@ -146,7 +146,7 @@ impl SoftTables {
             Some(table) => table.force_open(core, &context, (namespace, path)),
             None => Some(Err(has_not_begun())),
         };
-        self.note_rebuilt();
+        self.record_rebuilt();
         told
     }
 
@@ -195,12 +195,12 @@ impl SoftTables {
         }
     }
 
-    /// Takes whether those who wait for a table are to be woken.
+    /// Returns true, once, if the calls that wait for a table must be woken.
     pub(super) fn take_wakes_all(&mut self) -> bool {
         std::mem::take(&mut self.wakes_all)
     }
 
-    /// Counts what its changes take of the memory. Takes what they mean for others than the callers.
+    /// Charges the changes to the memory. Takes their effects on others than the callers.
     pub(super) fn take_effects(&mut self) -> Vec<Effect> {
         let Some(table) = &mut self.table else { return Vec::new() };
         if let Some(memory) = &self.memory {

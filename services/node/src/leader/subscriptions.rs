@@ -25,7 +25,7 @@ pub(crate) struct Subscriptions {
     sessions: HashMap<SessionKey, Vec<Subscriber>>,
     /// Events by namespace; account changes have no key.
     histories: HashMap<Option<NamespaceKey>, watch::Sender<()>>,
-    /// The update that told how a session ended, of those of each account that ended last.
+    /// The final updates of each account's latest ended sessions.
     ended_sessions: RecentByAccount<(SessionKey, Bytes)>,
     /// The number of the latest of them.
     last_ended: u64,

@@ -7,7 +7,8 @@ use holdfast_core::{CommandError, EntryContext, LocksCommand, Reply, Response};
 use crate::admission::{insert_rejected, split_batch};
 use crate::memory::ShardMemory;
 
-/// Applies a command without what would create state that has no room. What is known goes on.
+/// Applies a command, except for parts that would create state beyond the memory limit. Existing state can still
+/// change.
 pub(super) fn apply_what_fits(
     table: &mut SoftTable,
     memory: &ShardMemory,

@@ -26,7 +26,7 @@ impl LeaderState {
         self.tables.unreported_resume(core, command).is_some()
     }
 
-    /// Returns whether what is about the lock table of a namespace waits until that table is complete in memory.
+    /// Returns true if calls about the lock table of a namespace must wait until that table is complete in memory.
     pub(crate) fn must_wait_for_table_of(&self, core: &ShardState, namespace: &NamespaceRef) -> bool {
         self.tables.must_wait_for_table_of(core, namespace)
     }
@@ -37,22 +37,22 @@ impl LeaderState {
             LocksCommand::Table(TableCommand::Report(report)) => Some(report.session),
             _ => None,
         };
-        // A resume without a report is no sign of life, and must not put the end of its session off.
+        // A resume without a report is no keep-alive, and must not delay the end of its session.
         let concerned = reported.or_else(|| self.tables.unreported_resume(core, command));
         if concerned.is_some_and(|number| self.heartbeats.is_expiring(number)) {
             let refused = CommandError::Busy("it is not known yet whether the session expires".to_owned());
             return Some(Reply { outcome: Err(refused), clock_ms: now_ms, awaits: None });
         }
         let reply = self.tables.apply(core, (now_ms, self.rules), command)?;
-        // A whole report is a sign of life.
+        // A complete report counts as a keep-alive.
         if let Some(number) =
             reported.filter(|number| reply.outcome.is_ok() && self.unreported(core, *number).is_none())
         {
             self.heartbeats.keep_alive(number, Instant::now());
         }
         match &reply.outcome {
-            Ok(Response::Batch(outcomes)) => outcomes.iter().for_each(|outcome| self.count_grant(outcome)),
-            outcome => self.count_grant(outcome),
+            Ok(Response::Batch(outcomes)) => outcomes.iter().for_each(|outcome| self.count_outcome(outcome)),
+            outcome => self.count_outcome(outcome),
         }
         self.publish_tables(now_ms);
         Some(reply)
@@ -80,15 +80,15 @@ impl LeaderState {
         self.tables.query(core, now_ms, query)
     }
 
-    /// Adds to the log's response to a query what is in the lock tables in memory.
+    /// Adds the contents of the lock tables in memory to the log's response to a query.
     pub(crate) fn complete_with_tables(&self, core: &ShardState, query: &Query, reply: &mut Reply) {
         if let Ok(response) = &mut reply.outcome {
             self.tables.complete(core, query, response);
         }
     }
 
-    /// Ends what is due in the lock tables in memory. Returns when more is due, and whether to wake those who wait for a
-    /// table.
+    /// Does the due work of the lock tables in memory. Returns when more is due, and whether to wake the calls that
+    /// wait for a table.
     pub(crate) fn advance_tables(&mut self, core: &ShardState, now_ms: u64) -> (Option<u64>, bool) {
         let due_ms = self.tables.advance(core, now_ms.max(core.clock_ms()), self.rules);
         self.publish_tables(now_ms);
@@ -105,7 +105,7 @@ impl LeaderState {
         self.tables.take_garbage()
     }
 
-    /// Ends the lock tables in memory, with the leadership. Returns what is to be freed.
+    /// Ends the lock tables in memory, with the leadership. Returns the memory to free.
     pub(crate) fn end_tables(&mut self) -> Vec<Garbage> {
         self.tables.end()
     }

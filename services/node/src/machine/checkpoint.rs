@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::{ShardMachine, state_part};
 
-/// How long the state is kept. Whoever wants it asks within seconds.
+/// How long the state is kept. Replicas that need it ask within seconds.
 const RETENTION: Duration = Duration::from_secs(60);
 
 /// A checkpoint that was applied here.
@@ -50,8 +50,8 @@ impl Checkpoint {
         self.state.lock().frozen.clone()
     }
 
-    /// Digests the state, if there is one, in the background, and drops it later. One that a later checkpoint has
-    /// replaced is dropped with it.
+    /// Digests the state, if there is one, in the background, and drops it later. A state that a later checkpoint has
+    /// replaced is dropped with its checkpoint.
     pub(crate) fn digest_in_background(self: &Arc<Self>) {
         let Some(frozen) = self.frozen() else { return };
         let weak = Arc::downgrade(self);

@@ -1,6 +1,6 @@
-//! What is left out of the history of a shard, by the decision of an operator.
+//! Exceptions: commands and namespaces that an operator has left out of the history of a shard.
 //!
-//! A section is applied without what is left out of its entry whenever the state is built from its history. A namespace
+//! Whenever the state is built from its history, a section is applied without the exceptions of its entry. A namespace
 //! that is left out is in quarantine from then on, which is part of the state.
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub(super) struct ShardException {
     left_out: LeftOut,
 }
 
-/// What is left out of a section.
+/// The exceptions of a section.
 #[derive(Debug, Default)]
 pub(super) struct SectionExceptions {
     /// Positions of commands.
@@ -26,24 +26,24 @@ pub(super) struct SectionExceptions {
 }
 
 impl SectionExceptions {
-    /// Returns how much is left out.
+    /// Returns the number of exceptions.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.commands.len() + self.namespaces.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns what is applied instead of the command at this position, if that is left out: a command without effect.
+    /// Returns the replacement of the command at this position, if that is left out: a command without effect.
     pub(super) fn replacement(&self, position: u32) -> Option<Command> {
         self.commands.contains(&position).then(|| Command::OutboxConfirm { numbers: Vec::new() })
     }
 }
 
-/// Encodes what is left out, for the log.
+/// Encodes an exception for the log.
 pub(crate) fn encode_left_out(left_out: &LeftOut) -> Bytes {
     codec::encode(left_out).into()
 }
 
 impl ShardMachine {
-    /// Reads what is left out of the history of this shard.
+    /// Reads the exceptions of this shard.
     ///
     /// # Errors
     /// When this program can't read it.
@@ -58,12 +58,12 @@ impl ShardMachine {
         logged.into_iter().map(read).collect::<Result<_, _>>().map(ShardExceptions)
     }
 
-    /// Sets what is left out, from the next section on.
+    /// Sets the exceptions, from the next section on.
     pub(crate) fn set_exceptions(&self, exceptions: ShardExceptions) {
         self.inner.lock().exceptions = exceptions;
     }
 
-    /// Returns what is left out of the history of this shard.
+    /// Returns the exceptions of this shard.
     pub(crate) fn exceptions(&self) -> ShardExceptions {
         self.inner.lock().exceptions.clone()
     }
@@ -74,7 +74,7 @@ impl ShardMachine {
 pub(crate) struct ShardExceptions(Vec<ShardException>);
 
 impl ShardExceptions {
-    /// Returns what is left out of the section of an entry.
+    /// Returns the exceptions of the section of an entry.
     pub(super) fn of_section(&self, header: EntryHeader) -> SectionExceptions {
         let mut of_section = SectionExceptions::default();
         for exception in self.0.iter().filter(|exception| exception.logged.index == header.index) {
@@ -86,17 +86,17 @@ impl ShardExceptions {
         of_section
     }
 
-    /// Removes those that a part of a snapshot already obeys.
+    /// Removes exceptions that a part of a snapshot already obeys.
     pub(crate) fn remove_obeyed(&mut self, obeyed: &[Exception]) {
         self.0.retain(|exception| !obeyed.contains(&exception.logged));
     }
 
-    /// Removes those of a section that was applied without them.
+    /// Removes the exceptions of a section after it was applied.
     pub(crate) fn remove_at(&mut self, index: u64) {
         self.0.retain(|exception| exception.logged.index != index);
     }
 
-    /// Removes those behind the entry of this index.
+    /// Removes the exceptions behind the entry of this index.
     pub(crate) fn remove_after(&mut self, index: u64) {
         self.0.retain(|exception| exception.logged.index <= index);
     }
@@ -114,7 +114,7 @@ mod tests {
     use holdfast_replication::{ApplyStep, ReplyMode};
 
     use super::*;
-    use crate::run_notes::FatalStep;
+    use crate::run_markers::FatalStep;
     use crate::testing;
 
     fn exception(index: u64, left_out: &LeftOut) -> Exception {
@@ -176,7 +176,7 @@ mod tests {
         let (step, shard) = (ApplyStep::Command(1), "locks_00".to_owned());
         let fatal = FatalStep { shard, term: 1, index: 5, step, left_out: 0 };
         let failure = |left_out: &[(u64, LeftOut)]| {
-            let machine = machine(left_out).with_notes(None, Some(fatal.clone()));
+            let machine = machine(left_out).with_markers(None, Some(fatal.clone()));
             apply(&machine, 3, &[encoded(testing::open_namespace())]);
             apply(&machine, 4, &[encoded(testing::acquire("a"))]);
             let header = EntryHeader { term: 1, index: 5, rules: 1, now_ms: 1_000, wall_ms: 1_000 };

@@ -22,7 +22,8 @@ use crate::group_machine::PartError;
 use crate::mutations;
 
 /// Bytes of sections kept while there is no state, in memory and in a part of a snapshot: a section counts for no less
-/// than its encoding. Beyond it, no more snapshots of the group are made here, so that the log has what is dropped.
+/// than its encoding. Beyond it, this replica makes no more snapshots of the group, so that the log still has the
+/// dropped sections.
 const MAX_KEPT_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of encoded sections in a part that is read. Earlier builds wrote up to twice as many.
 pub(crate) const MAX_READ_BYTES: usize = 2 * MAX_KEPT_BYTES;
@@ -278,8 +279,8 @@ impl ShardMachine {
         }
     }
 
-    /// Returns what is left out of a section that is about to be applied. `None` if there is no state to apply it to:
-    /// then it is kept, and its callers hear that the outcome is unknown.
+    /// Returns the exceptions of a section that is about to be applied. `None` if there is no state to apply the
+    /// section to: then it is kept, and its callers are told that the outcome is unknown.
     pub(super) fn begin_section(&self, header: EntryHeader, commands: &[Bytes]) -> Option<SectionExceptions> {
         let mut inner = self.inner.lock();
         if inner.core.is_none() && *self.health.borrow() != ShardHealth::Healthy {
@@ -357,7 +358,7 @@ impl ShardMachine {
     /// Takes the shard out of service for good, since its part of a snapshot up to this index is damaged: other
     /// replicas have its state.
     pub(crate) fn fail_at_snapshot(&self, index: u64, error: &PartError) {
-        tracing::error!(shard = self.shard, index, %error, "the shard has no state until others give it theirs");
+        tracing::error!(shard = self.shard, index, %error, "shard out of service: snapshot part damaged");
         let failure = ApplyFailure::invalid_entry(error.to_string());
         let failed_entry = FailedEntry { term: 0, index, failure };
         let outage = self.begin_outage(&failed_entry, index);
@@ -376,7 +377,7 @@ impl ShardMachine {
     /// Returns an empty machine of the same shard, to replay its history on.
     pub(crate) fn for_rebuild(&self) -> Self {
         let empty = Self::new(self.application, &self.shard, self.bounds.clone(), self.observer.clone());
-        let empty = empty.with_notes(self.steps.clone(), self.fatal.clone());
+        let empty = empty.with_markers(self.steps.clone(), self.fatal.clone());
         empty.set_exceptions(self.exceptions());
         empty
     }

@@ -1,7 +1,7 @@
 //! The leader state of a shard while its replica leads: built from the state, and built again after a panic in it.
 //!
 //! A panic in the leader state leaves the state sound, so it costs no other part of the replica. Until the leader state
-//! is built again, keep-alives wait and whoever needs it is redirected, as by a replica that does not lead.
+//! is built again, keep-alives wait, and calls that need it are redirected, as by a replica that does not lead.
 
 use holdfast_supervise::{CaughtPanic, catch_panic};
 use tokio::sync::watch;

@@ -22,7 +22,7 @@ use super::exceptions::SectionExceptions;
 use super::leader_state::AppliedLeaderState;
 use super::{Inner, ShardMachine, signals_of};
 use crate::leader::{LeaderState, release};
-use crate::run_notes::{FatalStep, StepNotes};
+use crate::run_markers::{FatalStep, StepMarkers};
 use crate::{failure, mutations};
 
 /// Commands in an apply slice.
@@ -57,7 +57,7 @@ pub(super) struct Entry<'a> {
     /// The current step.
     step: ApplyStep,
     /// Where each step is noted, and as what.
-    noted: Option<(&'a StepNotes, FatalStep)>,
+    noted: Option<(&'a StepMarkers, FatalStep)>,
     /// True when every command is applied and every effect processed.
     is_done: bool,
 }
@@ -167,10 +167,10 @@ impl PartialBatch {
 impl ShardMachine {
     /// Applies a whole section while the node applies no other, and notes each step before it. `left_out` is how much
     /// is left out of it.
-    pub(super) fn apply_noted<'a>(
+    pub(super) fn apply_marked<'a>(
         &'a self,
         mut entry: Entry<'a>,
-        steps: &'a StepNotes,
+        steps: &'a StepMarkers,
         left_out: u32,
     ) -> Result<Applied<'a>, ApplyFailure> {
         let EntryHeader { term, index, .. } = entry.header;
@@ -302,6 +302,7 @@ fn pass_effects(core: &mut ShardState, table: &mut AppliedLeaderState<'_>, conte
 
 /// Frees what may be much on an idle thread. A runtime task would not do: under simulated time, time stands still while
 /// a task blocks.
+#[expect(clippy::disallowed_methods, reason = "if the thread panics, all further data is freed where it is sent")]
 pub(super) fn free_in_background(freed: impl Send + 'static) {
     static FREE_SENDER: LazyLock<Option<Sender<Box<dyn Send>>>> = LazyLock::new(|| {
         let (sender, freed) = channel::<Box<dyn Send>>();

@@ -17,7 +17,7 @@ pub(super) async fn run(leading: LeaderContext) {
         let bytes = Bytes::from(codec::encode(&batch.take_command()));
         let proposed = shard.propose_own(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
         if let Err(error) = &proposed {
-            tracing::debug!(shard = shard.id, %error, "attempts could not be cancelled yet");
+            tracing::debug!(shard = shard.id, %error, "cancel of attempts failed");
         }
         batch.finish(proposed.is_ok());
     }

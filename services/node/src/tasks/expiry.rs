@@ -24,7 +24,7 @@ pub(super) struct TickRounds {
 }
 
 impl TickRounds {
-    /// Returns the time of the next round that may end what is due at `deadline`.
+    /// Returns the time of the next round that may end holds and waits due at `deadline`.
     fn next(&self, deadline: Instant) -> Instant {
         self.latest.lock().map_or(deadline, |began| deadline.max(began + MIN_INTERVAL))
     }
@@ -75,7 +75,7 @@ pub(super) async fn run(leading: LeaderContext) {
             // Also when this replica does not lead at the moment: it may lack a quorum for a while without being
             // replaced, and this task ends only with the leadership.
             Err(error) => {
-                tracing::debug!(shard = shard.id, %error, "can't end what is due yet");
+                tracing::debug!(shard = shard.id, %error, "clock tick failed");
                 sleep(RETRY_DELAY).await;
             }
         }

@@ -173,7 +173,7 @@ async fn watch_shard(leading: &LeaderContext, tasks: &mut TaskSet, recent: &mut 
         };
         log_leader_state_failure(&leading.shard, &reason);
         if recent.leader_state.record(1) {
-            if transfer(&leading.shard, "the leader state fails; another replica should lead").await {
+            if transfer(&leading.shard, "leadership transfer attempted: repeated leader state failures").await {
                 return;
             }
             sleep(LEADER_STATE_BACKOFF).await;
@@ -185,7 +185,7 @@ async fn watch_shard(leading: &LeaderContext, tasks: &mut TaskSet, recent: &mut 
 fn log_leader_state_failure(shard: &ShardReplica, reason: &str) {
     metrics::counter!("holdfast_task_failures_total", "task" => "leader_state").increment(1);
     let (group, replica) = (shard.group.id(), shard.group.replica());
-    tracing::error!(group, shard = shard.id, replica, reason, "the leader state has failed; it is built again");
+    tracing::error!(group, shard = shard.id, replica, reason, "leader state failed; rebuilding");
 }
 
 /// Builds the leader state of a shard again. Its successor knows nothing of what the lost one and the leader tasks have
@@ -220,7 +220,7 @@ async fn transfer_on_failures(shard: &ShardReplica, mut failures: watch::Receive
         if !recent.record(more) {
             continue;
         }
-        if transfer(shard, "leader tasks fail; another replica should lead").await {
+        if transfer(shard, "leadership transfer attempted: repeated leader task failures").await {
             return;
         }
     }

@@ -1,5 +1,5 @@
 //! Delivers the shard's outbox messages: in order for each destination, repeated until confirmed. Destinations do not
-//! wait for one another, so one that is down holds up its own messages only.
+//! wait for one another, so an unavailable destination delays only its own messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -123,8 +123,8 @@ pub(super) async fn run(leading: LeaderContext) {
     }
 }
 
-/// Delivers until the first unconfirmed message: a later one must not overtake it. `messages` are those of the numbers
-/// that are still pending, or absent while the state is.
+/// Delivers until the first unconfirmed message: a later one must not overtake it. `messages` are the messages of the
+/// numbers that are still pending; `None` while there is no state.
 async fn deliver(
     delivery: &OutboxSender,
     destination: String,
@@ -155,7 +155,7 @@ async fn confirm(shard: &ShardReplica, leads: Leadership, numbers: &BTreeSet<u64
     let bytes = Bytes::from(codec::encode(&command));
     let result = shard.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
     if let Err(error) = &result {
-        tracing::debug!(shard = shard.id, %error, "can't confirm outbox messages yet");
+        tracing::debug!(shard = shard.id, %error, "outbox confirmation failed");
     }
     result.is_ok()
 }

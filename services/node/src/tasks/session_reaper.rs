@@ -42,7 +42,7 @@ pub(super) async fn run(leading: LeaderContext) {
             (table.heartbeats.take_expired(Instant::now(), MAX_BATCH), core.revision())
         });
         let Some((ids, seen)) = silent.filter(|(ids, _)| !ids.is_empty()) else { continue };
-        tracing::info!(shard = shard.id, sessions = ids.len(), "sessions were silent for too long");
+        tracing::info!(shard = shard.id, sessions = ids.len(), "sessions expiring: no keep-alives");
         expire(shard, leads, ids.clone(), seen).await;
         machine.with_leader_state(leads.term, |_, table| table.heartbeats.expiry_resolved(&ids, Instant::now()));
         machine.expiry_resolved().notify_waiters();
@@ -82,7 +82,7 @@ async fn expire(shard: &ShardReplica, leads: Leadership, ids: Vec<SessionNumber>
             sleep(RETRY_DELAY).await;
         }
         Err(ProposeError::Unknown(reason)) => {
-            tracing::debug!(shard = shard.id, reason, "it is not known yet whether silent sessions ended");
+            tracing::debug!(shard = shard.id, reason, "outcome of session expiry unknown");
             while shard.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await.is_err() {
                 sleep(RETRY_DELAY).await;
             }

@@ -1,5 +1,5 @@
 //! Writes what the lock tables in the leader's memory need from the log: their epoch, once there are namespaces for
-//! them, and blocks of revisions. Ends what is due in them, which needs no entry.
+//! them, and blocks of revisions. Ends due holds and waits in them, which needs no entry.
 
 use bytes::Bytes;
 use holdfast_core::{Command, LocksCommand, Reply, TableCommand, codec};
@@ -69,7 +69,7 @@ const NOTHING: TableCommand = TableCommand::ReserveBlock { epoch: 0, after: 0 };
 async fn write(LeaderContext { shard, leads, .. }: &LeaderContext, command: &TableCommand) {
     let bytes = Bytes::from(codec::encode(&Command::Locks(LocksCommand::Table(command.clone()))));
     let written = shard.propose_own(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
-    let reply = written.map_err(|error| tracing::debug!(shard = shard.id, %error, "can't write for lock tables yet"));
+    let reply = written.map_err(|error| tracing::debug!(shard = shard.id, %error, "table command failed"));
     let reply: Option<Reply> = reply.ok().and_then(|bytes| codec::decode(&bytes).ok());
     let outcome = reply.and_then(|reply| reply.outcome.ok());
     let machine = &shard.machine;

@@ -14,7 +14,7 @@ use crate::leader::{Orphaned, Rollback};
 use crate::machine::ShardMachine;
 use crate::replica::ShardReplica;
 
-/// Cancels that wait for an entry at a time: those of several commands.
+/// Maximum number of cancels that wait for an entry at a time: the cancels of several commands.
 const MAX_CANCELS: usize = 4_096;
 /// Poll interval if only a change can bring work.
 const IDLE_INTERVAL: Duration = Duration::from_secs(3_600);

@@ -105,9 +105,24 @@ impl Client {
     /// # Errors
     /// If the call fails.
     pub async fn create(&self, path: &str, body: &Value) -> Result<Value, CallError> {
-        let idempotency_key = uuid::Uuid::new_v4().to_string();
-        let request = || self.request(Method::POST, path).header("Idempotency-Key", &idempotency_key).json(body);
+        self.create_once(path, &uuid::Uuid::new_v4().to_string(), body).await
+    }
+
+    /// Sends a creation with that idempotency key.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn create_once(&self, path: &str, idempotency_key: &str, body: &Value) -> Result<Value, CallError> {
+        let request = || self.request(Method::POST, path).header("Idempotency-Key", idempotency_key).json(body);
         self.call(request).await
+    }
+
+    /// Sends a PATCH request that is safe to repeat.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn patch(&self, path: &str, body: &Value) -> Result<Value, CallError> {
+        self.call(|| self.request(Method::PATCH, path).json(body)).await
     }
 
     /// Sends a DELETE request.

@@ -67,7 +67,7 @@ pub(super) struct Arrival {
     pub(super) metadata: EncodedMetadata,
 }
 
-/// Those who were in a generation.
+/// The parties of an ended generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Roster {
     pub(super) generation: Revision,
@@ -76,7 +76,7 @@ pub(super) struct Roster {
     pub(super) bytes: ItemBytes,
 }
 
-/// One of them.
+/// One of these parties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     /// The rank in order of arrival.
@@ -84,15 +84,15 @@ pub(super) struct Member {
     pub(super) request_id: Option<Arc<str>>,
 }
 
-/// Those of a generation that tripped, until all have left.
+/// The parties of a tripped generation of a double barrier, until all have left.
 #[derive(Clone, Debug)]
 pub(super) struct Inside {
     pub(super) roster: Arc<Roster>,
-    /// Those who have not left.
+    /// The arrivals of the parties that have not left.
     pub(super) arrivals: BTreeMap<Revision, Arc<Arrival>>,
     /// The requests of sessions that have left and wait for the others.
     pub(super) leaving: Vec<(Party, Arc<str>)>,
-    /// How many did not leave by themselves.
+    /// The number of parties that ended without leaving.
     pub(super) lost: u32,
     /// The bytes, without those of the roster.
     pub(super) bytes: ItemBytes,
@@ -251,14 +251,14 @@ impl Barrier {
         }
         self.last = Some(roster);
         self.outcomes.push_back(ended);
-        self.forget_oldest();
+        self.remove_oldest();
         let facts = &mut self.facts;
         (facts.generation, facts.revision, facts.active_ms) = (next, next, now_ms);
         arrivals
     }
 
     /// Removes the oldest outcome if there are too many, but not that of those inside.
-    fn forget_oldest(&mut self) {
+    fn remove_oldest(&mut self) {
         if self.outcomes.len() > MAX_GENERATIONS {
             let inside = self.inside.as_ref().map(|inside| inside.roster.generation);
             let oldest = self.outcomes.iter().position(|ended| Some(ended.generation) != inside);

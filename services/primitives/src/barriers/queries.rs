@@ -26,7 +26,15 @@ impl Barriers {
             }
             BarrierQuery::List { prefix, after, limit, .. } => Ok(self.list(prefix, after.as_ref(), *limit)),
             BarrierQuery::Wait(wait) => self.wait(wait, requester),
+            BarrierQuery::HasArrived { path, .. } => {
+                Ok(Response::Holds(requester.is_some_and(|requester| self.has_arrived(path, requester))))
+            }
         }
+    }
+
+    fn has_arrived(&self, path: &Path, requester: &Requester) -> bool {
+        let path = self.by_path.get_key_value(path).map(|(path, _)| path.clone());
+        path.is_some_and(|path| self.index.contains_key(&ArrivalKey { party: Party::of(requester), path }))
     }
 
     fn wait(&self, wait: &WaitAtBarrier, requester: Option<&Requester>) -> Result<Response, CommandError> {
@@ -55,7 +63,7 @@ impl Barriers {
         let rows = self.by_path.range::<Path, _>((start, Bound::Unbounded));
         let rows = rows.take_while(|(path, _)| prefix.is_prefix_of(path));
         let is_present = |(_, barrier): &(_, &Arc<Barrier>)| !barrier.facts.is_deleted;
-        let (barriers, last) = page::collect_shown(rows, limit, is_present, |(path, barrier)| barrier.view(path));
+        let (barriers, last) = page::collect_visible(rows, limit, is_present, |(path, barrier)| barrier.view(path));
         Response::Barriers { barriers, next: last.map(|(path, _)| Path::clone(path)) }
     }
 
@@ -74,12 +82,9 @@ impl Barriers {
     pub fn creates_state(&self, command: &BarrierCommand, requester: Option<&Requester>) -> bool {
         match command {
             BarrierCommand::Configure(configure) => self.present(&configure.path).is_err(),
-            BarrierCommand::Arrive(arrive) => match (self.by_path.get_key_value(&arrive.path), requester) {
-                (Some((path, _)), Some(requester)) => {
-                    !self.index.contains_key(&ArrivalKey { party: Party::of(requester), path: path.clone() })
-                }
-                _ => true,
-            },
+            BarrierCommand::Arrive(arrive) => {
+                !requester.is_some_and(|requester| self.has_arrived(&arrive.path, requester))
+            }
             BarrierCommand::Leave(_) | BarrierCommand::Delete { .. } => false,
         }
     }

@@ -38,7 +38,7 @@ impl PermitTable {
         }
         if !new.is_empty() {
             kit.record(EventKind::ReleaseRequested { of: ask.kind }, &ask.path);
-            self.tell_asked(kit, &name, &record, &new);
+            self.notify_asked(kit, &name, &record, &new);
         }
         let view = AskedView::Permits(self.view(kit, &name));
         Ok(Response::ReleaseAsked { asked: holds.len() as u64, truncated: is_truncated, view })
@@ -65,7 +65,7 @@ impl PermitTable {
     }
 
     /// Tells each session once which of its holds are asked for.
-    fn tell_asked(&self, kit: &mut Kit<'_>, name: &Name, record: &AskRecord, asked: &[FencingToken]) {
+    fn notify_asked(&self, kit: &mut Kit<'_>, name: &Name, record: &AskRecord, asked: &[FencingToken]) {
         let mut by_session: BTreeMap<SessionNumber, (Arc<str>, Vec<AskedHold>)> = BTreeMap::new();
         for hold in asked.iter().filter_map(|token| self.hold(name, *token)) {
             if let Scope::Session { number, session_id } = &hold.key.scope {

@@ -128,7 +128,7 @@ impl Members {
     pub(super) fn remove(&mut self, name: &str) -> Option<Member> {
         let name = self.name_of(name)?;
         let member = self.take(&name);
-        self.note_gone(&name);
+        self.record_gone(&name);
         member
     }
 
@@ -151,7 +151,7 @@ impl Members {
             self.ready.extend(member.ready.map(|rank| (rank, Arc::clone(name))));
         }
         self.by_name.insert(Arc::clone(name), Arc::new(member));
-        self.note_gone(name);
+        self.record_gone(name);
     }
 
     fn take(&mut self, name: &str) -> Option<Member> {
@@ -181,7 +181,7 @@ impl Members {
         (first == name).then_some(*rank)
     }
 
-    fn note_gone(&mut self, name: &Arc<str>) {
+    fn record_gone(&mut self, name: &Arc<str>) {
         if self.first_for(name).is_some() && !self.has(name) {
             self.gone.insert(Arc::clone(name));
         } else if !self.gone.is_empty() {
@@ -190,7 +190,7 @@ impl Members {
     }
 
     /// Adds a waiting request, or removes one.
-    pub(super) fn note_wait(&mut self, wanted: &Wanted, rank: QueueRank, waits: bool) {
+    pub(super) fn record_wait(&mut self, wanted: &Wanted, rank: QueueRank, waits: bool) {
         match (wanted, waits) {
             (Wanted::Member(name), _) => {
                 let name = self.name_of(name).unwrap_or_else(|| name.as_str().into());
@@ -200,7 +200,7 @@ impl Members {
                     self.named.remove(&(Arc::clone(&name), rank));
                 }
                 self.change(&name, |_| {});
-                self.note_gone(&name);
+                self.record_gone(&name);
             }
             (_, true) => _ = self.counting.insert(rank),
             (_, false) => _ = self.counting.remove(&rank),
@@ -280,7 +280,7 @@ impl Members {
         for (name, member) in self.iter() {
             rebuilt.put(name, member.clone());
         }
-        waits.for_each(|(rank, wanted)| rebuilt.note_wait(wanted, rank, true));
+        waits.for_each(|(rank, wanted)| rebuilt.record_wait(wanted, rank, true));
         rebuilt
     }
 }

@@ -302,7 +302,7 @@ impl PermitTable {
         self.add_to_indexes(&wait.key, HoldOrWait::Wait(rank), wait.due(rank), 1);
         let name = Arc::clone(&wait.key.name);
         self.change(&name, |source| {
-            source.note_wait(&wait.wanted, rank, true);
+            source.record_wait(&wait.wanted, rank, true);
             source.queue.insert(rank, Arc::new(wait));
         });
     }
@@ -310,7 +310,7 @@ impl PermitTable {
     fn remove_wait(&mut self, name: &Name, rank: QueueRank) -> Option<PermitWait> {
         let wait = self.change(name, |source| {
             let wait = source.queue.remove(&rank)?;
-            source.note_wait(&wait.wanted, rank, false);
+            source.record_wait(&wait.wanted, rank, false);
             Some(Arc::unwrap_or_clone(wait))
         });
         let wait = wait.flatten()?;

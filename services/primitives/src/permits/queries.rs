@@ -23,8 +23,14 @@ const VISITS_PER_PAGE: usize = 4_096;
 const COUNTED_PER_VISIT: usize = 8;
 
 impl PermitTable {
-    /// Replies to a query. `now` is the shard's revision.
-    pub fn query(&self, query: &PermitQuery, now: Revision, sight: Sight<'_>) -> Result<Response, CommandError> {
+    /// Replies to a query. `now` is the shard's revision, and the requester is the owner that the query names.
+    pub fn query(
+        &self,
+        query: &PermitQuery,
+        now: Revision,
+        sight: Sight<'_>,
+        requester: Option<&super::Requester>,
+    ) -> Result<Response, CommandError> {
         match query {
             PermitQuery::Get { path, after, limit, .. } => self.page_of_holders(path, *after, *limit, sight),
             PermitQuery::List { kind, prefix, after, limit, .. } => {
@@ -43,6 +49,10 @@ impl PermitTable {
             }
             PermitQuery::Waits { after, limit, .. } => Ok(self.page_of_waits(*after, *limit, sight)),
             PermitQuery::WaitStatus { wait, .. } => self.wait_status(*wait, now, sight),
+            PermitQuery::HasHold { kind, path, request_id, .. } => {
+                let found = requester.and_then(|requester| self.find(requester, *kind, path, request_id));
+                Ok(Response::Holds(matches!(found, Some(HoldOrWait::Hold(_)))))
+            }
         }
     }
 
@@ -236,19 +246,22 @@ impl PermitTable {
             }
             // One that makes a pool smaller is never refused for want of memory.
             PermitCommand::ConfigurePool(_) | PermitCommand::ChangePool(_) => self.most_added(command).charged > 0,
-            PermitCommand::Acquire(acquire) => requester.is_none_or(|it| self.find(it, acquire).is_none()),
+            PermitCommand::Acquire(acquire) => requester.is_none_or(|it| self.find_request(it, acquire).is_none()),
             PermitCommand::Release(_) | PermitCommand::Delete { .. } | PermitCommand::Cancel(_) => false,
         }
     }
 
-    fn find(&self, requester: &super::Requester, acquire: &AcquirePermits) -> Option<HoldOrWait> {
-        let name = Arc::new(Name::new(acquire.wanted.kind(), &acquire.path));
-        self.index.get(&requester.key(&name, &acquire.request_id)).copied()
+    fn find_request(&self, requester: &super::Requester, acquire: &AcquirePermits) -> Option<HoldOrWait> {
+        self.find(requester, acquire.wanted.kind(), &acquire.path, &acquire.request_id)
+    }
+
+    fn find(&self, requester: &super::Requester, kind: Kind, path: &Path, request_id: &str) -> Option<HoldOrWait> {
+        self.index.get(&requester.key(&Arc::new(Name::new(kind, path)), request_id)).copied()
     }
 
     /// Returns the wait of a request, if it waits, and the attempts that rely on it and may leave.
     pub fn queued_wait(&self, requester: &super::Requester, acquire: &AcquirePermits) -> Option<(WaitId, Vec<u64>)> {
-        let Some(HoldOrWait::Wait(rank)) = self.find(requester, acquire) else { return None };
+        let Some(HoldOrWait::Wait(rank)) = self.find_request(requester, acquire) else { return None };
         let name = Name::new(acquire.wanted.kind(), &acquire.path);
         let wait = self.wait(&name, rank)?;
         Some((rank.wait, wait.attempts.cancellable().collect()))

@@ -85,7 +85,7 @@ impl Source {
     }
 
     /// Adds a waiting request to what is known of the queue, or removes one.
-    pub(super) fn note_wait(&mut self, wanted: &Wanted, rank: QueueRank, waits: bool) {
+    pub(super) fn record_wait(&mut self, wanted: &Wanted, rank: QueueRank, waits: bool) {
         if waits {
             self.ranks.add(rank);
         } else {
@@ -97,7 +97,7 @@ impl Source {
             (_, false) => _ = self.weights.remove(&(wanted.weight(), rank)),
         }
         if let Some(members) = self.members_mut() {
-            members.note_wait(wanted, rank, waits);
+            members.record_wait(wanted, rank, waits);
         }
     }
 

@@ -69,7 +69,7 @@ impl AppendStream {
         let (calls, numbers) = mpsc::channel(2 * STREAM_CAPACITY);
         let results = group.raft().stream_append(ReceiverStream::new(incoming));
         let leader = AppendOrigin { group: group.clone(), run };
-        spawn_temporary("append answers", respond_in_order(results, numbers, leader, answers.clone()));
+        spawn_temporary("append_responses", respond_in_order(results, numbers, leader, answers.clone()));
         *self = Self { stream, requests: Some(requests), calls: Some(calls) };
     }
 }

@@ -132,7 +132,7 @@ impl InboundConnection {
             return Some(unary::error(message.call, "too many calls at a time"));
         };
         let (answers, run) = (self.responses.clone(), self.peer.run);
-        spawn_temporary("peer call", async move {
+        spawn_temporary("peer_call", async move {
             let answer = unary::handle_unary(&group, message, run).await;
             // The connection may have ended; the peer then retries.
             let _ = answers.send(answer).await;

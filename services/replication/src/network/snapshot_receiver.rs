@@ -70,7 +70,7 @@ async fn receive_for(
     }
     let stored = received.finish().ok_or("the snapshot is incomplete")?;
     let bytes: u64 = stored.summaries().map(|part| part.bytes).sum();
-    tracing::info!(group = group.id(), replica = offer.to, bytes, "installing a snapshot from a peer");
+    tracing::info!(group = group.id(), replica = offer.to, bytes, "installing snapshot from peer");
     let data = SnapshotData { group: state, stored, sent: SentSnapshot::default() };
     let installed = group.raft().install_full_snapshot(vote, Snapshot { meta, snapshot: data }).await;
     Ok(encode(&installed.map_err(|fatal| fatal.to_string())?))

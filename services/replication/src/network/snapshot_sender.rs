@@ -69,7 +69,7 @@ impl SnapshotTransfer<'_> {
         let meta = stored.meta().clone();
         let offer = SnapshotOffer { from: self.from, to: self.to, vote: encode(&vote), meta, parts };
         let (from, to, node) = (self.from, self.to, self.link.node());
-        tracing::info!(from, to, node, "sending a snapshot");
+        tracing::info!(from, to, node, "sending snapshot");
         match self.run(snapshot, offer).await {
             Ok(Some(body)) => decode(&body).map_err(|error| StreamingError::Network(NetworkError::new(&error))),
             Ok(None) => {
@@ -92,7 +92,7 @@ impl SnapshotTransfer<'_> {
         loop {
             if let Err(error) = window.prepare(self.pacer) {
                 if error.is_corrupt() {
-                    tracing::error!(replica = self.from, %error, "a saved snapshot is damaged; it is made anew");
+                    tracing::error!(replica = self.from, %error, "saved snapshot damaged; making a new one");
                     sent.report_damage();
                 }
                 return Err(lost(io::Error::other(error)));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use holdfast_proto::internal::{Kind, RaftMessage};
 use openraft::raft::{TransferLeaderRequest, VoteRequest};
 
-use crate::checkpoints::RebuildQuestion;
+use crate::checkpoints::RebuildQuery;
 use crate::error::WireError;
 use crate::group::Group;
 use crate::leader_death::LeaderDeath;
@@ -93,7 +93,7 @@ async fn transfer(group: &Group, body: &[u8]) -> Result<Bytes, String> {
 }
 
 async fn rebuild(group: &Group, body: &[u8]) -> Result<Bytes, String> {
-    let question: RebuildQuestion = decode(body).map_err(damaged)?;
+    let question: RebuildQuery = decode(body).map_err(damaged)?;
     Ok(encode(&group.answer_rebuild(question).await))
 }
 

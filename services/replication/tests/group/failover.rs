@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::journal::Reply;
-use crate::common::proxy::Mode;
-use crate::common::{Cluster, MAX_WAIT, Setup, command, eventually, propose_to, replica_id};
+use crate::common::{Cluster, MAX_WAIT, ProxyMode, Setup, command, eventually, propose_to, replica_id};
 use holdfast_replication::{Group, ProposeError, ReadMode, Timing};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -131,12 +130,12 @@ async fn a_leader_that_was_cut_off_and_leads_again_does_not_cut_leases_short() {
     let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (old, _) = cluster.leader().await;
     cluster.propose(&command("first")).await.expect("answered");
-    cluster.cut_off(old, Mode::Silent);
+    cluster.cut_off(old, ProxyMode::Silent);
     let (next, leads) = cluster.leader_except(&[old]).await;
     // Granted by the next leader's clock, which stood still for the failover while the old one's ran on.
     let granted = propose_to(cluster.group(next), leads.term, &command("granted")).await.expect("answered").clock_ms;
     let granted_at = Instant::now();
-    cluster.cut_off(old, Mode::Open);
+    cluster.cut_off(old, ProxyMode::Open);
     eventually("the old leader follows", || async {
         (cluster.group(old).status().leader == Some(replica_id(next))).then_some(())
     })
@@ -160,7 +159,7 @@ async fn a_leader_that_was_cut_off_and_leads_again_does_not_cut_leases_short() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_stops_reading_in_time_and_never_answers_success() {
-    for mode in [Mode::Closed, Mode::Silent] {
+    for mode in [ProxyMode::Cut, ProxyMode::Silent] {
         let cluster = Cluster::bootstrapped(Setup::default()).await;
         let (old, leads) = cluster.leader().await;
         let group = cluster.group(old).clone();
@@ -201,7 +200,7 @@ async fn a_leader_that_is_cut_off_stops_reading_in_time_and_never_answers_succes
         let later = group.propose(0, leads.term, command("later"), Instant::now() + MAX_WAIT).await;
         assert!(matches!(later, Err(ProposeError::NotLeader(_) | ProposeError::NotProposed(_))), "{later:?}");
         assert!(matches!(ended, Err(ProposeError::Unknown(_) | ProposeError::NotLeader(_))), "{ended:?}");
-        cluster.cut_off(old, Mode::Open);
+        cluster.cut_off(old, ProxyMode::Open);
         let healed = Instant::now();
         eventually("the old leader has caught up", || async {
             (cluster.node(old).machine.commands() == cluster.node(next).machine.commands()).then_some(())

@@ -1,7 +1,6 @@
 //! Whom replicas take for dead, and what a survivor makes of it.
 
-use crate::common::proxy::Mode;
-use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_id};
+use crate::common::{Cluster, ProxyMode, Setup, command, eventually, propose_to, replica_id};
 use holdfast_replication::{Group, Leadership, Timing, testing};
 use tokio::time::{Duration, Instant};
 
@@ -54,7 +53,7 @@ async fn one_replica_whose_leaders_address_refuses_breaks_no_lease() {
     let (leader, leads) = cluster.leader().await;
     // The leader lives, and so do its connections with the other follower. Between it and this one everything is refused.
     let follower = (leader + 1) % 3;
-    cluster.cut(leader, follower, Mode::Closed);
+    cluster.cut(leader, follower, ProxyMode::Cut);
     cluster.refuse(follower, leader);
     eventually("it takes the leader's process for gone", || async {
         testing::has_found_dead(cluster.group(follower), replica_id(leader)).then_some(())
@@ -89,7 +88,7 @@ async fn the_next_leads_while_it_holds_back() -> bool {
         .await;
     }
     // It comes back, and one of them still finds nobody at its address.
-    cluster.listen_again(before, restarted).await;
+    cluster.listen_again(before, restarted);
     cluster.start(restarted).await;
     cluster.propose(&command("while it was away")).await.expect("answered");
     cluster.all_applied().await;
@@ -114,13 +113,13 @@ async fn a_process_that_was_taken_for_gone_and_is_met_again_is_not_gone() {
     let mut cluster = bootstrapped(3).await;
     let (leader, leads) = cluster.leader().await;
     let follower = (leader + 1) % 3;
-    cluster.cut(leader, follower, Mode::Closed);
+    cluster.cut(leader, follower, ProxyMode::Cut);
     cluster.refuse(follower, leader);
     let finds_gone = || testing::has_found_dead(cluster.group(follower), replica_id(leader));
     eventually("it takes the leader's process for gone", || async { finds_gone().then_some(()) }).await;
-    cluster.cut(leader, follower, Mode::Open);
+    cluster.cut(leader, follower, ProxyMode::Open);
     eventually("it has met it again", || async { (!finds_gone()).then_some(()) }).await;
-    cluster.listen_again(follower, leader).await;
+    cluster.listen_again(follower, leader);
     propose_to(cluster.group(leader), leads.term, &command("second")).await.expect("answered in the same term");
     cluster.all_applied().await;
 }

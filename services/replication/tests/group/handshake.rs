@@ -6,7 +6,7 @@ use crate::common::node::{Disk, Node, NodeIdentity, secret};
 use crate::common::{CLUSTER_ID, Cluster, Setup, command, eventually, node_id, propose_to, replica_id};
 use holdfast_auth::ServiceSigner;
 use holdfast_proto::internal::{Hello, HelloReplica, Kind, RaftMessage, RaftMessages};
-use holdfast_rpc::{ClientConnection, ConnectError, Dialer, Event, Identity, Protocol, TcpDialer, introduce};
+use holdfast_rpc::{ClientConnection, ConnectError, Dialer, Event, Identity, Protocol, TcpDialer, identify};
 use holdfast_storage::MemoryDisk;
 
 /// The protocol of peers, spoken by hand.
@@ -45,7 +45,7 @@ async fn handshake(
     let stream = TcpDialer.connect(address).await.expect("it listens");
     let signer = ServiceSigner::new(&secret(secret_name), "test");
     let identity = Identity::new(hello.node_id.clone(), hello.run, signer).with_next_connection(connection);
-    introduce::<ByHand>(stream, &identity, &hello).await.map(|(connection, _)| connection)
+    identify::<ByHand>(stream, &identity, &hello).await.map(|(connection, _)| connection)
 }
 
 async fn assert_rejected(address: &str, secret: &str, hello: Hello, words: &str) {

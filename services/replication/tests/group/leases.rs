@@ -1,8 +1,7 @@
 //! That no two replicas ever answer from memory: the rare orders of events in which a lease could be broken.
 
 use crate::common::clocks::NodeClocks;
-use crate::common::proxy::Mode;
-use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_id};
+use crate::common::{Cluster, ProxyMode, Setup, command, eventually, propose_to, replica_id};
 use holdfast_replication::{Group, ReadMode, Timing, testing};
 use tokio::time::{Duration, Instant};
 
@@ -30,7 +29,7 @@ async fn cut_off_leader(cluster: &Cluster) -> (usize, u64) {
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("first")).await.expect("answered");
     cluster.all_applied().await;
-    cluster.cut_off(leader, Mode::Silent);
+    cluster.cut_off(leader, ProxyMode::Silent);
     eventually("its lease is over", || async { (!cluster.group(leader).has_lease(leads.term)).then_some(()) }).await;
     (leader, leads.term)
 }
@@ -79,11 +78,11 @@ async fn reads_after(cluster: &Cluster, change: impl Fn(&NodeClocks)) -> bool {
     cluster.propose(&command("first")).await.expect("answered");
     eventually("it reads", || async { group.has_lease(leads.term).then_some(()) }).await;
     // Nothing that is sent from here on is acknowledged.
-    cluster.cut_off(leader, Mode::Silent);
+    cluster.cut_off(leader, ProxyMode::Silent);
     change(&cluster.clocks[leader]);
     let reads = group.read(ReadMode::Lease, Instant::now(), |_| ()).await.is_ok();
     assert_eq!(reads, group.has_lease(leads.term));
-    cluster.cut_off(leader, Mode::Open);
+    cluster.cut_off(leader, ProxyMode::Open);
     let reads_again = || async { cluster.running().find(|(_, node)| leads_by_lease(&node.group)).map(drop) };
     eventually("a leader reads again", reads_again).await;
     reads
@@ -124,7 +123,7 @@ async fn a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs() {
     assert_eq!(old, 0);
     let group = cluster.group(0).clone();
     eventually("it reads", || async { group.has_lease(leads.term).then_some(()) }).await;
-    cluster.cut_off(0, Mode::Silent);
+    cluster.cut_off(0, ProxyMode::Silent);
     let (_, next) = cluster.leader_except(&[0]).await;
     assert!(next.term > leads.term);
     assert!(!group.has_lease(leads.term), "two replicas answer from memory");

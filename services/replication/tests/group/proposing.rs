@@ -1,7 +1,6 @@
 //! Commands: batched, applied in one order everywhere, answered each with its own reply, or definitely not done.
 
-use crate::common::proxy::Mode;
-use crate::common::{Cluster, MAX_WAIT, Setup, command, eventually, propose_to, replica_id};
+use crate::common::{Cluster, MAX_WAIT, ProxyMode, Setup, command, eventually, propose_to, replica_id};
 use bytes::Bytes;
 use futures::future::join_all;
 use holdfast_replication::{Group, ProposeError, ReadMode, Timing, testing};
@@ -105,7 +104,7 @@ async fn no_caller_gets_the_reply_to_what_replaced_its_command() {
     let (old, leads) = cluster.leader().await;
     cluster.propose(&command("before")).await.expect("answered");
     cluster.all_applied().await;
-    cluster.cut_off(old, Mode::Silent);
+    cluster.cut_off(old, ProxyMode::Silent);
     let callers = two_callers(cluster.group(old), leads.term).await;
     let candidate = cluster.group((old + 1) % 3);
     let (next, next_leads) = eventually("another leads", || async {
@@ -115,7 +114,7 @@ async fn no_caller_gets_the_reply_to_what_replaced_its_command() {
     .await;
     // The first entry of its term takes the place of the first command, and this one that of the second.
     propose_to(cluster.group(next), next_leads.term, &command("instead")).await.expect("answered");
-    cluster.cut_off(old, Mode::Open);
+    cluster.cut_off(old, ProxyMode::Open);
     for caller in callers {
         let reply = caller.await.expect("it does not panic");
         assert!(reply.is_err(), "it got the reply to another command");
@@ -151,7 +150,7 @@ async fn a_command_does_not_wait_for_the_one_before_it_and_those_after_it_do() {
     let group = cluster.group(leader);
     let before = group.status().last_log_index;
     // Nothing that is proposed from now on is decided, so that every entry stays under way.
-    cluster.cut_off(leader, Mode::Silent);
+    cluster.cut_off(leader, ProxyMode::Silent);
     let within = |ms| Instant::now() + Duration::from_millis(ms);
     let [first, second] = ["first", "second"].map(|text| group.propose(0, leads.term, command(text), within(1_000)));
     let later = async {

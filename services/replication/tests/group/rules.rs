@@ -8,7 +8,6 @@ use holdfast_storage::{Identity, NodeStore};
 use tokio::time::Instant;
 
 use crate::common::journal::LATER;
-use crate::common::proxy::Mode;
 use crate::common::{CLUSTER_ID, Cluster, Setup, command, eventually, node_id, propose_to, replica_id};
 
 const EARLIER: KnownRules = KnownRules { lowest: 1, highest: 2 };
@@ -116,7 +115,7 @@ async fn a_group_that_starts_as_a_whole_on_a_later_program_stays_with_its_rules(
             cluster.kill(index).await;
             cluster.rules.insert(index, LATEST);
             // So that a leader is elected well before its first entry is committed.
-            cluster.cut_off(index, Mode::Slow);
+            cluster.slow_down(index);
         }
         for index in 0..3 {
             cluster.start(index).await;

@@ -6,8 +6,7 @@ use holdfast_replication::testing;
 use holdfast_storage::PartSummary;
 
 use crate::common::journal::Ballast;
-use crate::common::proxy::Mode;
-use crate::common::{Cluster, Setup, command, eventually_within, replica_id};
+use crate::common::{Cluster, ProxyMode, Setup, command, eventually_within, replica_id};
 
 const MIB: u64 = 1024 * 1024;
 /// Bytes that were sent and not yet stored when a transfer is interrupted, at most: the window, and what is on its way.
@@ -110,13 +109,13 @@ impl Transfer {
 
     /// Ends all connections of the follower, once.
     async fn cut(&self, cluster: &Cluster, follower: usize) {
-        cluster.cut_off(follower, Mode::Closed);
+        cluster.cut_off(follower, ProxyMode::Cut);
         let is_cut = || async {
             let mut others = cluster.running().filter(|(index, _)| *index != follower);
             others.all(|(_, node)| !testing::is_connected(&node.group, replica_id(follower))).then_some(())
         };
         eventually_within(self.patience, "the follower is cut off", is_cut).await;
-        cluster.cut_off(follower, Mode::Open);
+        cluster.cut_off(follower, ProxyMode::Open);
     }
 
     async fn wait_until_sent(&self, cluster: &Cluster, follower: usize, until: u64, memory: &mut Memory) {

@@ -35,7 +35,7 @@ pub(super) fn repair(directory: &Path, file: &CheckedFile) -> Result<(), Storage
     cut().map_err(|error| StorageError::io(&place, "cutting off an unsynced write", error))?;
     if contents.is_torn {
         let at = contents.end;
-        tracing::warn!(file = place, at, "cut off a write that was interrupted before it was acknowledged");
+        tracing::warn!(file = place, at, "unacknowledged torn write truncated");
     }
     Ok(())
 }

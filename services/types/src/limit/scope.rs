@@ -121,7 +121,8 @@ impl Scope {
     }
 }
 
-/// Returns what counts as the address of a caller: whoever has one IPv6 address has all of its network of 64 bits.
+/// Returns the address that a limit counts for a caller. An IPv6 address counts as its /64 network, which usually has
+/// one owner.
 pub fn counted_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

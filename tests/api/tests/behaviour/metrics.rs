@@ -34,6 +34,9 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 17] = [
     ("limit", 100),
 ];
 
+/// The document with the table of metrics.
+const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
+
 /// What has to be there, whatever else is.
 const EXPECTED_METRICS: [&str; 23] = [
     "holdfast_http_requests_total",
@@ -93,7 +96,7 @@ async fn generate_load() {
 }
 
 #[tokio::test]
-async fn figures_have_good_names_and_no_label_without_a_bound() {
+async fn metrics_have_good_names_and_a_row_in_the_documents_and_no_label_without_a_bound() {
     generate_load().await;
     wait_until("the holds are counted", async || scrape().await.sum("holdfast_holds") >= 60.0).await;
     let metrics = scrape().await;
@@ -102,6 +105,8 @@ async fn figures_have_good_names_and_no_label_without_a_bound() {
     }
     for (name, kind) in &metrics.kinds {
         assert!(metrics.described.contains(name), "{name} is not described");
+        let has_row = OPERATIONS.contains(&format!("`{name}`")) || name.starts_with("process_");
+        assert!(has_row, "{name} has no row in docs/operations.md");
         let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         assert!(name.bytes().all(letters), "{name}");
         assert!(name.starts_with("holdfast_") || name.starts_with("process_"), "{name}");

@@ -36,7 +36,7 @@ fn sections(report: &Report, preset: &str) -> String {
         add("Measurements", measurements(&summaries, preset));
     }
     if summaries.iter().any(|summary| !summary.target().is_holdfast()) {
-        add("Beside the peers in the same run", ratios(&summaries, preset));
+        add("Comparison with peers in the same run", ratios(&summaries, preset));
     }
     if summaries.iter().any(|summary| summary.first.beside.is_some()) {
         add("Permits beside locks in the same run", primitives::permits(&summaries, preset));
@@ -45,7 +45,7 @@ fn sections(report: &Report, preset: &str) -> String {
         add("Many holds", holds(report, preset));
     }
     if !report.idle.is_empty() {
-        add("Nothing to do", idle(report, preset));
+        add("Idle", idle(report, preset));
     }
     if report.growth.is_some() {
         add("Growth, pairs through the stream", growth(report, preset));

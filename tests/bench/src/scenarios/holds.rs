@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use crate::clients::{Client, LockName, Mode, Target};
 use crate::cluster::{self, NODES, Tenant};
 use crate::load::{self, LoadShape, Recorder, Window};
-use crate::measure::{folder_bytes, rss_bytes};
+use crate::measure::rss_bytes;
 use crate::report::Quantiles;
 use crate::systems::System;
 use crate::workloads::{Kind, Worker};
-use holdfast_testkit::{Cluster, Setup};
+use holdfast_testkit::{Cluster, Setup, folder_bytes};
 
 const CLIENTS: usize = 256;
 const NAMESPACES: usize = 64;
@@ -71,7 +71,8 @@ pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
     let seconds = begun.elapsed().as_secs_f64();
     cluster::wait_leaders(&cluster).await?;
     let after = mean_rss(&cluster::pids(&cluster))?;
-    let data = (0..NODES).map(|node| folder_bytes(&cluster.data_dir(node))).sum::<Result<f64>>()? / NODES as f64;
+    let data = (0..NODES).map(|node| folder_bytes(&cluster.data_dir(node))).sum::<std::io::Result<u64>>()?;
+    let data = data as f64 / NODES as f64;
     let restart_after_kill_seconds = restart(&mut cluster, 0, true).await?;
     let restart_after_stop_seconds = restart(&mut cluster, 1, false).await?;
     // Last, since snapshots make a start shorter.

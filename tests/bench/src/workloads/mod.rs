@@ -62,7 +62,7 @@ impl Kind {
             Self::PermitPairs => "acquire + release of a permit",
             Self::PermitHandOffs => "hand-off of one permit",
             Self::Extend => "extend",
-            Self::KeepAlive => "sign of life",
+            Self::KeepAlive => "keep-alive",
             Self::Look => "get",
         }
     }

@@ -249,7 +249,7 @@ async fn observe_end(api: &RestClient, holder: &Holder) -> HolderEnd {
         let Some(remaining_ms) = holder.remaining_ms(api).await else { return end };
         let seen = HolderEnd { earliest_ms: asked_ms + remaining_ms, latest_ms: now_ms() + remaining_ms };
         end = if seen.earliest_ms > end.latest_ms {
-            // The last sign of life arrived in between.
+            // The last keep-alive arrived in between.
             seen
         } else {
             let earliest_ms = seen.earliest_ms.max(end.earliest_ms);

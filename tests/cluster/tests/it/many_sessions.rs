@@ -83,7 +83,7 @@ impl Sessions {
 }
 
 /// Goes round and round through those that are open, each about every [`KEEP_ALIVE_INTERVAL`], until told to stop.
-/// Returns how many signs of life were answered.
+/// Returns the number of answered keep-alives.
 async fn run_keep_alives(sessions: Arc<Sessions>, open: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> u64 {
     let answered = AtomicU64::new(0);
     while !stop.load(Ordering::Relaxed) {
@@ -146,7 +146,7 @@ async fn a_hundred_thousand_sessions_outlive_their_leader_and_the_silent_do_not(
     }
     stop.store(true, Ordering::Relaxed);
     let answered = keeping.await.expect("every session lived");
-    println!("{answered} signs of life were answered in {:.1?}", began.elapsed());
+    println!("{answered} keep-alives were answered in {:.1?}", began.elapsed());
     cluster.wait_ready().await;
     cluster.wait_equal_states().await;
     sessions.router.shutdown().await;

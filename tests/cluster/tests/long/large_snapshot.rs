@@ -1,11 +1,10 @@
 //! A snapshot of 1 GiB goes from node to node over a slow network that breaks, and both ends are restarted meanwhile.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::stream::{StreamExt, iter};
 use holdfast_testkit::{
-    Cluster, RestClient, Setup, eventually, eventually_within, replica_of, skip_without_net_ns, wait_out,
+    Cluster, RestClient, Setup, eventually, eventually_within, folder_bytes, replica_of, skip_without_net_ns, wait_out,
 };
 use serde_json::json;
 
@@ -31,15 +30,9 @@ const MAX_GROWTH: u64 = 64 * MIB;
 const NAMESPACE: &str = "large";
 const RECEIVER: usize = 2;
 
-/// Bytes in a folder, those of its folders included.
-fn bytes_in(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let bytes = entries.map(|entry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => bytes_in(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
-    });
-    bytes.sum()
+/// Bytes on the disk of the receiver.
+fn received_bytes(cluster: &Cluster) -> u64 {
+    folder_bytes(&cluster.data_dir(RECEIVER)).expect("the receiver has a data directory")
 }
 
 /// Text that does not compress, another one for each number.
@@ -66,7 +59,7 @@ async fn acquire(api: &RestClient, number: usize) {
 /// Waits until the receiver has so many bytes more on its disk than at `before`.
 async fn wait_received(cluster: &Cluster, before: u64, more: u64) {
     eventually_within(TRANSFER_TIMEOUT, "the snapshot arrives", async || {
-        let received = bytes_in(&cluster.data_dir(RECEIVER)).saturating_sub(before);
+        let received = received_bytes(cluster).saturating_sub(before);
         if received >= more { Ok(()) } else { Err(format!("{} MiB", received / MIB)) }
     })
     .await;
@@ -107,7 +100,7 @@ async fn one_gibibyte_goes_from_node_to_node_and_the_digests_are_equal() {
     cluster.network().limit_rate(RECEIVER, BITS_PER_SECOND);
     let sender_before = rss(cluster.nodes[sender].pid().expect("the sender runs"));
     let sender_peak = PeakMemory::start(vec![cluster.nodes[sender].pid().expect("the sender runs")]);
-    let (on_disk, began) = (bytes_in(&cluster.data_dir(RECEIVER)), Instant::now());
+    let (on_disk, began) = (received_bytes(&cluster), Instant::now());
     cluster.nodes[RECEIVER].start();
     for part in 1..=3 {
         wait_received(&cluster, on_disk, part * STEP).await;

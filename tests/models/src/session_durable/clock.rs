@@ -41,7 +41,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// R6: whether the present leader acknowledges a sign of life of the session.
+    /// R6: whether the present leader acknowledges a keep-alive of the session.
     fn counts_as_life(&self, session: usize) -> bool {
         let (log, client) = (self.from.log(), &self.from.clients[session]);
         let is_reported = log.reported & 1 << session != 0 || self.model.omits(Omission::LifeUnreported);
@@ -86,7 +86,7 @@ impl SessionDurable {
         (next.time.judged, next.time.rebuilding) = (0, 0);
     }
 
-    /// A report is a sign of life. Its acknowledgement reaches the client as if it were one of its own.
+    /// A report counts as a keep-alive. Its acknowledgement reaches the client as if the client had sent one.
     pub(super) fn sign_of_life(&self, next: &mut State, session: usize, is_judged: bool) {
         let Some((ttl, _)) = self.bounds.ticks else { return };
         next.time.left[session] = ttl;
@@ -95,7 +95,7 @@ impl SessionDurable {
         }
     }
 
-    /// R6: a resume is a sign of life only where the session has reported in this epoch.
+    /// R6: a resume counts as a keep-alive only if the session has reported in this epoch.
     pub(super) fn resumed(&self, next: &mut State, session: usize) {
         let Some((ttl, _)) = self.bounds.ticks else { return };
         if next.log().reported & 1 << session != 0 || self.omits(Omission::ResumeUnreported) {

@@ -31,7 +31,7 @@ const CALM: Bounds = Bounds {
 /// Two honest sessions and a liar, two gateways, two locks and three epochs.
 const FULL: Bounds = Bounds { sessions: 3, has_liar: true, epochs: 3, locks: 2, ..CALM };
 
-/// A session lives for two ticks without a sign of life, and its transition takes one.
+/// A session lives for two ticks without a keep-alive, and its transition takes one.
 const TIMED: Bounds = Bounds { ticks: Some((2, 1)), ..CALM };
 
 const fn within(name: &'static str, about: &'static str, bounds: Bounds) -> Configuration {
@@ -63,7 +63,7 @@ pub const SHORT: [Configuration; 6] = [
     ),
     within(
         "short-timed",
-        "Two sessions that live by signs of life, one lock, two epochs: a move.",
+        "Two sessions that send keep-alives, one lock, two epochs: a move.",
         Bounds { budget: Budget { requests: 1, moves: 1, ..CALM.budget }, ..TIMED },
     ),
 ];
@@ -72,7 +72,7 @@ pub const SHORT: [Configuration; 6] = [
 pub const LONG: [Configuration; 6] = [
     within(
         "timed",
-        "Two sessions that live by signs of life, one lock, two epochs: two moves.",
+        "Two sessions that send keep-alives, one lock, two epochs: two moves.",
         Bounds { budget: Budget { requests: 1, moves: 2, ..CALM.budget }, ..TIMED },
     ),
     within(
@@ -206,7 +206,7 @@ pub const OMISSIONS: [Configuration; 23] = [
     ),
     falls(
         "report-while-expiring",
-        "R4: a report counts as a sign of life while the end of its session is under way.",
+        "R4: a report counts as a keep-alive while the end of its session is in flight.",
         Omission::ReportWhileExpiring,
         Invariant::NoEarlyExpiry,
         IDLE,
@@ -234,14 +234,14 @@ pub const OMISSIONS: [Configuration; 23] = [
     ),
     falls(
         "life-unreported",
-        "R6: signs of life count before the report.",
+        "R6: keep-alives count before the report.",
         Omission::LifeUnreported,
         Invariant::RebuildEnds,
         IDLE,
     ),
     falls(
         "resume-unreported",
-        "R6: a resume counts as a sign of life before the report.",
+        "R6: a resume counts as a keep-alive before the report.",
         Omission::ResumeUnreported,
         Invariant::RebuildEnds,
         Bounds { budget: Budget { moves: 2, ..IDLE.budget }, ..IDLE },

@@ -62,7 +62,7 @@ pub enum Step {
     Forfeit { lock: usize },
     /// Time passes.
     Tick,
-    /// A sign of life is acknowledged.
+    /// A keep-alive is acknowledged.
     KeepAlive { session: usize },
     /// A leader proposes the end of a silent session.
     Judge { session: usize },

@@ -28,7 +28,7 @@ pub enum Omission {
     FirstPart,
     /// R4: a request that a resumed client lists as pending is not told that it is granted already.
     PendingUntold,
-    /// R4: a report counts as a sign of life while the end of its session is under way.
+    /// R4: a report counts as a keep-alive while the end of its session is in flight.
     ReportWhileExpiring,
     /// R5: a leader grants before all have reported.
     Incomplete,
@@ -36,9 +36,9 @@ pub enum Omission {
     TransitionSkipped,
     /// R5: requests of a session that has reported a claim are granted at once, with a new token.
     CoveredEarly,
-    /// R6: signs of life count before the report.
+    /// R6: keep-alives count before the report.
     LifeUnreported,
-    /// R6: a resume counts as a sign of life before the report.
+    /// R6: a resume counts as a keep-alive before the report.
     ResumeUnreported,
     /// R7: the claims that came first win.
     FirstClaim,

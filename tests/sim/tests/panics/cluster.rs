@@ -17,6 +17,7 @@ use holdfast_proto::internal::{ReplicaStatus, StatusAnswer};
 use holdfast_replication::EntryHeader;
 use holdfast_routing::{AdminClient, RetryPolicy, RouteError, Router, RoutingOptions, TcpDialer};
 use holdfast_storage::{MemoryDisk, NodeStore};
+pub(crate) use holdfast_testkit::eventually_some as eventually;
 use holdfast_testkit::free_address;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -288,17 +289,4 @@ pub(crate) fn acquire_command(name: &str) -> Acquire {
         attempt: 0,
         message: None,
     }
-}
-
-/// Looks until there is something to see.
-pub(crate) async fn eventually<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(seen) = look().await {
-                return seen;
-            }
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(CONDITION_TIMEOUT, looking).await.unwrap_or_else(|_| panic!("{what}: not within {CONDITION_TIMEOUT:?}"))
 }

@@ -15,12 +15,12 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::disk::Disk;
 use crate::executables::run_admin;
-use crate::latency_proxy::LatencyProxy;
 use crate::network::Network;
 use crate::node_client::NodeClient;
 use crate::program::Program;
 use crate::rest_client::RestClient;
 use crate::scratch::Scratch;
+use crate::tcp_proxy::TcpProxy;
 
 pub use secrets::Secrets;
 pub use setup::Setup;
@@ -48,7 +48,7 @@ pub struct Cluster {
     gateway_addresses: Vec<SocketAddr>,
     network: Option<Network>,
     disks: Vec<Disk>,
-    latency_proxies: Vec<LatencyProxy>,
+    latency_proxies: Vec<TcpProxy>,
     // After the processes: their data is removed when they have ended.
     dir: Scratch,
     _machine: OwnedMutexGuard<()>,
@@ -152,7 +152,7 @@ impl Cluster {
     ///
     /// # Panics
     /// If the cluster was set up without.
-    pub fn latency_proxy(&self, node: usize) -> &LatencyProxy {
+    pub fn latency_proxy(&self, node: usize) -> &TcpProxy {
         &self.latency_proxies[node]
     }
 

@@ -7,11 +7,11 @@ use holdfast_cluster::ClusterConfig;
 
 use super::Secrets;
 use crate::disk::{Disk, DiskKind};
-use crate::latency_proxy::LatencyProxy;
 use crate::network::Network;
 use crate::ports::free_address;
 use crate::program::Program;
 use crate::scratch::Scratch;
+use crate::tcp_proxy::TcpProxy;
 
 /// Always, and as many replicas of each group.
 pub(super) const NODES: usize = 3;
@@ -75,7 +75,7 @@ pub(super) struct PreparedCluster {
     pub(super) secrets: Secrets,
     pub(super) network: Option<Network>,
     pub(super) disks: Vec<Disk>,
-    pub(super) latency_proxies: Vec<LatencyProxy>,
+    pub(super) latency_proxies: Vec<TcpProxy>,
     pub(super) dir: Scratch,
 }
 
@@ -104,7 +104,7 @@ impl PreparedCluster {
             node.gateway_address = Some(gateway.to_string());
         }
         let latency_proxies =
-            addresses[..NODES].iter().filter(|_| setup.has_latency_proxies).map(|at| LatencyProxy::to(*at)).collect();
+            addresses[..NODES].iter().filter(|_| setup.has_latency_proxies).map(|at| TcpProxy::to(*at)).collect();
         Self { setup, addresses, node_gateways, config, secrets, network, disks, latency_proxies, dir }
     }
 

@@ -1,6 +1,6 @@
 //! How files have to look.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use holdfast_tidy::packages::{Workspace, crate_roots};
@@ -10,6 +10,8 @@ use holdfast_tidy::{assert_none, root, text};
 
 const MAX_FILE_LINES: usize = 500;
 const MAX_FUNCTION_LINES: usize = 70;
+/// Maximum share of a crate in the lines of all crates, tests aside, in percent.
+const MAX_CRATE_PERCENT: usize = 20;
 /// Shorter than any sentence that says what a crate is for.
 const MIN_PURPOSE_CHARACTERS: usize = 20;
 
@@ -48,6 +50,27 @@ fn files_and_functions_fit_into_a_readers_head() {
                 .push(format!("{path}:{line}: {name} has {lines} lines; split it, {MAX_FUNCTION_LINES} are allowed"));
         }
     }
+    assert_none(&findings);
+}
+
+#[test]
+fn no_crate_has_more_than_a_fifth_of_the_source() {
+    let files = rust_files();
+    let scan = |file: &SourceFile| {
+        rust::scan(&file.path, &file.text, false).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()))
+    };
+    let test_modules: BTreeSet<PathBuf> = files.iter().flat_map(|file| scan(file).test_modules).collect();
+    let mut lines = BTreeMap::<PathBuf, usize>::new();
+    let sources = files.iter().filter(|file| !file.path.starts_with("tests"));
+    for file in sources.filter(|file| !rust::is_test_file(&file.path, &test_modules)) {
+        let of_crate: PathBuf = file.path.components().take(2).collect();
+        *lines.entry(of_crate).or_default() += file.text.lines().count();
+    }
+    let all: usize = lines.values().sum();
+    let is_large = |of_crate: &usize| of_crate * 100 > all * MAX_CRATE_PERCENT;
+    let large = lines.into_iter().filter(|(_, of_crate)| is_large(of_crate));
+    let findings: Vec<String> =
+        large.map(|(path, of_crate)| format!("{}: {of_crate} of {all} lines; split it", path.display())).collect();
     assert_none(&findings);
 }
 

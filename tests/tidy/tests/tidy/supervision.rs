@@ -11,6 +11,15 @@ const POINTS_FILE: &str = "services/mutations/src/panics.rs";
 const POINT_LISTS: [&str; 2] = ["PANIC_POINTS", "UNSIMULATED_PANIC_POINTS"];
 /// Points that are no tasks.
 const NO_TASKS: [&str; 1] = ["apply"];
+/// Long-lived threads, each with its file. They are no tasks, so they have no panic point, and a panic is not counted.
+const THREADS: [(&str, &str); 2] = [
+    // Storage is below supervision. A panic fails the store for good, and `/readyz` says so.
+    ("storage-commit", "services/storage/src/committer.rs"),
+    // After a panic, data is freed by the task that sends it.
+    ("purged", "services/node/src/machine/slices.rs"),
+];
+/// What starts such a thread, up to its name.
+const THREAD_CALL: &str = "Builder::new().name(";
 /// What makes sets, and says what is wrong with the tasks of the process itself.
 const SUPERVISE: &str = "services/supervise/src";
 
@@ -119,6 +128,19 @@ fn every_long_lived_task_has_a_panic_point() {
     let unknown = points.iter().filter(|point| !names.contains(point.as_str()));
     findings.extend(unknown.map(|point| format!("{POINTS_FILE}: there is no task {point}")));
     assert_none(&findings);
+}
+
+#[test]
+fn every_long_lived_thread_is_listed() {
+    let mut found = BTreeSet::new();
+    for (file, _) in scans().into_iter().filter(|(file, _)| file.path.starts_with("services")) {
+        let calls = file.text.lines().filter_map(|line| line.split_once(THREAD_CALL));
+        found.extend(calls.flat_map(|(_, rest)| quoted(rest)).map(|name| (name, file.path.display().to_string())));
+    }
+    let listed = BTreeSet::from(THREADS.map(|(name, file)| (name.to_owned(), file.to_owned())));
+    let unlisted = found.difference(&listed).map(|(name, file)| format!("{file}: list the thread {name} in this test"));
+    let missing = listed.difference(&found).map(|(name, file)| format!("{file}: there is no thread {name}"));
+    assert_none(&unlisted.chain(missing).collect::<Vec<_>>());
 }
 
 #[test]

@@ -35,6 +35,32 @@ const RETIRED_FUNCTIONS: [&str; 19] = [
     "under_way",
 ];
 
+/// Words that no name of a type or a function has. Names of tests are sentences and may have any.
+const RETIRED_WORDS: [&str; 14] = [
+    "forget", "forgets", "hear", "heard", "hears", "note", "notes", "place", "places", "room", "tell", "tells", "told",
+    "unplaced",
+];
+/// No name of more words is checked: it is that of a test.
+const MAX_WORDS: usize = 5;
+
+/// Returns the words of a name in snake case or camel case, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let mut words = Vec::<String>::new();
+    for part in name.split('_') {
+        let mut was_upper = true;
+        let mut word = String::new();
+        for letter in part.chars() {
+            if letter.is_uppercase() && !was_upper {
+                words.push(std::mem::take(&mut word));
+            }
+            was_upper = letter.is_uppercase();
+            word.extend(letter.to_lowercase());
+        }
+        words.push(word);
+    }
+    words
+}
+
 /// All types and functions that a file defines.
 #[derive(Default)]
 pub(crate) struct DefinedNames {
@@ -118,4 +144,31 @@ fn retired_names_stay_retired() {
         }
     }
     assert_none(&findings);
+}
+
+#[test]
+fn no_name_is_made_of_a_retired_word() {
+    let mut findings = Vec::new();
+    let is_product = |file: &SourceFile| {
+        let is_source = ["services", "cmd", "clients"].iter().any(|folder| file.path.starts_with(folder));
+        is_source && file.path.components().any(|component| component.as_os_str() == "src")
+    };
+    for file in tree::files(&root()).unwrap().into_iter().filter(SourceFile::is_rust).filter(is_product) {
+        let names = DefinedNames::of(&file);
+        for name in names.types.iter().chain(&names.functions) {
+            let words = words(name);
+            let retired = words.iter().find(|word| RETIRED_WORDS.contains(&word.as_str()));
+            if let Some(word) = retired.filter(|_| words.len() <= MAX_WORDS) {
+                findings.push(format!("{}: {name}: \"{word}\" is retired; use the field's term", file.path.display()));
+            }
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn names_are_split_into_their_words() {
+    assert_eq!(words("take_place"), ["take", "place"]);
+    assert_eq!(words("LockView"), ["lock", "view"]);
+    assert_eq!(words("HTTPServer"), ["httpserver"]);
 }

@@ -12,7 +12,7 @@ use crate::locks::{LockStatus, Woken};
 use crate::view::{Blocker, Path, PermitHolder, ReleaseRequest, WaitStatus};
 
 /// Lost holds whose tokens are remembered, besides those of the last list of everything.
-const MAX_GIVEN_UP: usize = 10_000;
+const MAX_RELEASED: usize = 10_000;
 
 impl RequestTable {
     /// Handles the status of a request.
@@ -34,7 +34,7 @@ impl RequestTable {
                 };
                 let token = state.fencing_token.unwrap_or_default();
                 let effects = self.on_acquired(no, token, state.members, woken);
-                self.keep_receipt(no, token, state.receipt);
+                self.store_receipt(no, token, state.receipt);
                 effects
             }
             // It was said already.
@@ -93,7 +93,7 @@ impl RequestTable {
             let new = || HeldPath { mode: claim.mode, token, is_listed: false, asked: None, requests: Vec::new() };
             let path: &mut HeldPath = held.entry((owner.clone(), claim.path.clone())).or_insert_with(new);
             if path.mode < claim.mode {
-                self.given_up.extend((path.is_listed && path.token != token).then_some(path.token));
+                self.released_tokens.extend((path.is_listed && path.token != token).then_some(path.token));
                 path.is_listed &= path.token == token;
                 (path.mode, path.token) = (claim.mode, token);
             }
@@ -218,7 +218,7 @@ impl RequestTable {
         for owner in owners {
             let Some(held) = self.held.remove(&(owner, path.clone())) else { continue };
             // The service may say so twice.
-            self.given_up.extend((self.given_up.len() < MAX_GIVEN_UP).then_some(held.token));
+            self.released_tokens.extend((self.released_tokens.len() < MAX_RELEASED).then_some(held.token));
             effects.push(Effect::Notify(Event::Lost { path: path.clone(), reason: reason.clone() }));
             for no in held.requests {
                 effects.extend(self.lose(no, reason));
@@ -236,14 +236,14 @@ impl RequestTable {
         };
         let Some(token) = token else { return with(&|_| true) };
         let exact = with(&|held| held.token == token);
-        if exact.is_empty() && !self.has_given_up(path, token) { with(&|held| held.token < token) } else { exact }
+        if exact.is_empty() && !self.has_released(path, token) { with(&|held| held.token < token) } else { exact }
     }
 
     /// Returns whether a hold with that token was released, or lost, or is about to be released.
-    fn has_given_up(&self, path: &Path, token: u64) -> bool {
+    fn has_released(&self, path: &Path, token: u64) -> bool {
         let releases =
             |entry: &Entry| matches!(entry.phase, Phase::Releasing) && entry.tokens.get(path) == Some(&token);
-        self.given_up.contains(&token) || self.entries.values().any(releases)
+        self.released_tokens.contains(&token) || self.entries.values().any(releases)
     }
 
     /// Handles somebody's request to release a hold, which its token names. The same one may arrive again.

@@ -68,7 +68,7 @@ pub(crate) struct RequestTable {
     held: HashMap<OwnedPath, HeldPath>,
     /// Tokens that no hold has any more: those of the last list of everything, and those that were lost since. The
     /// service may still name them: of a listed hold it does not know whose release ended it.
-    given_up: HashSet<u64>,
+    released_tokens: HashSet<u64>,
     awaited: AwaitedPaths,
     /// Requests with a message to send.
     to_say: VecDeque<RequestNo>,
@@ -208,7 +208,7 @@ impl RequestTable {
             if let Some(held) = self.held.get_mut(&key) {
                 held.requests.retain(|other| *other != no);
                 if held.requests.is_empty() {
-                    self.given_up.extend(held.is_listed.then_some(held.token));
+                    self.released_tokens.extend(held.is_listed.then_some(held.token));
                     self.held.remove(&key);
                 }
             }

@@ -23,7 +23,7 @@ impl RequestTable {
         self.to_say.clear();
         self.to_repeat.clear();
         self.repeat_signals();
-        self.given_up.clear();
+        self.released_tokens.clear();
         let held = self.held.iter_mut().map(|((_, path), held)| {
             held.is_listed = true;
             let mode = v1::Mode::from(held.mode).into();
@@ -35,7 +35,7 @@ impl RequestTable {
         for (no, entry) in &mut self.entries {
             things.extend(entry.held_permits(*no));
             granted.extend(entry.to_granted_message(*no));
-            let (ticket, receipt) = entry.known_place();
+            let (ticket, receipt) = entry.known_position();
             let message = match (&entry.phase, &entry.request.permits) {
                 (Phase::Held, _) => continue,
                 (Phase::Awaiting(terms), _) => Unanswered::Await(entry.to_await_message(*no, terms)),
@@ -54,7 +54,7 @@ impl RequestTable {
     }
 
     /// Keeps what proves a grant.
-    pub(super) fn keep_receipt(&mut self, no: RequestNo, token: u64, receipt: Vec<u8>) {
+    pub(super) fn store_receipt(&mut self, no: RequestNo, token: u64, receipt: Vec<u8>) {
         if let Some(entry) = self.entries.get_mut(&no)
             && matches!(entry.phase, Phase::Held)
             && entry.token == token
@@ -82,7 +82,7 @@ impl RequestTable {
             let tell = |path| Effect::Notify(Event::Lost { path, reason: lost.clone() });
             effects.extend(paths.into_iter().map(tell));
         }
-        self.given_up.clear();
+        self.released_tokens.clear();
         self.shared.clear();
         self.awaited = AwaitedPaths::default();
         self.to_say.clear();
@@ -127,7 +127,7 @@ impl Entry {
     }
 
     /// Returns the place of a waiting request, and what proves it.
-    fn known_place(&self) -> (Option<u64>, Vec<u8>) {
+    fn known_position(&self) -> (Option<u64>, Vec<u8>) {
         match (&self.phase, &self.place) {
             (Phase::Requested | Phase::Waiting(_), Some((ticket, receipt))) => (Some(*ticket), receipt.clone()),
             _ => (None, Vec::new()),

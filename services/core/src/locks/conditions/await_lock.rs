@@ -58,7 +58,8 @@ impl<'a> From<&'a AwaitCondition> for AwaitRequest<'a> {
 }
 
 impl AwaitRequest<'_> {
-    /// Returns the terms of the hold that it will have: those that it names, and the others of before.
+    /// Returns the terms of the owner's next hold: the terms that the request names, and the former hold's for the
+    /// rest.
     fn new_terms(&self, before: &HoldTerms) -> HoldTerms {
         HoldTerms {
             ttl_ms: self.ttl_ms,
@@ -84,7 +85,7 @@ impl NamespaceTxn<'_> {
             None if !is_new => return Ok(Response::Ignored),
             None => self.release_and_await(request)?,
         };
-        let locks = self.views(&[request.path], !matches!(outcome, AcquireOutcome::Granted { .. }));
+        let locks = self.views(&[request.path], NO_OWNER, !matches!(outcome, AcquireOutcome::Granted { .. }));
         Ok(Response::Awaited { outcome, woken, locks })
     }
 
@@ -186,7 +187,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Returns the hold to give up, if the owner has it under that token.
-    fn hold_to_give_up(&self, request: &AwaitRequest<'_>) -> Option<(NodeId, OwnerId, &Hold)> {
+    fn hold_to_exchange(&self, request: &AwaitRequest<'_>) -> Option<(NodeId, OwnerId, &Hold)> {
         use holdfast_mutations::{Mutation, is_enabled};
         let owner = self.ns.owner_id(request.owner);
         let node = self.ns.tree.find(request.path).filter(|_| owner != NO_OWNER)?;
@@ -197,9 +198,9 @@ impl NamespaceTxn<'_> {
         (is_it && self.ns.is_current(node, hold)).then_some((node, owner, hold))
     }
 
-    /// Ends the hold, lets its owner await the condition, and grants the lock to whoever waits for it.
+    /// Ends the hold, lets its owner await the condition, and grants the lock to the next waiting requests.
     fn release_and_await(&mut self, request: &AwaitRequest<'_>) -> Result<Outcome, CommandError> {
-        let Some((node, owner, hold)) = self.hold_to_give_up(request) else {
+        let Some((node, owner, hold)) = self.hold_to_exchange(request) else {
             return Ok((refused(reason_only(Reason::NotHeld)), None));
         };
         if usize::from(hold.direct) + hold.requests().len() > 1 {

@@ -1,6 +1,6 @@
-//! Bytes of awaits: what they are charged, an upper bound of the memory that they take, and what they count against the
-//! limit of their namespace's tables. An await is charged with what it will take while it waits for its lock again, too,
-//! so that no signal fails for want of room.
+//! Bytes of awaits: their charge, which is an upper bound of their memory, and their share of the limit of their
+//! namespace's tables. The charge includes the memory that an await needs while it waits for its lock again, so that no
+//! signal fails for lack of memory.
 
 use holdfast_primitives::item_bytes::ItemBytes;
 use holdfast_primitives::metadata::EncodedMetadata;

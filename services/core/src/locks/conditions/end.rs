@@ -95,8 +95,8 @@ impl NamespaceTxn<'_> {
         self.ns.remove_if_idle(awaits.owner);
     }
 
-    /// Returns the awaits to end among those of a target and after one, as many as the slice allows, and up to where it
-    /// looked.
+    /// Returns the awaits of a target to end, after a given one and as many as the slice allows, and the last await
+    /// that it visited.
     pub(in crate::locks) fn next_awaits(
         &mut self,
         of: AwaitsOf,

@@ -4,8 +4,8 @@
 //! because its time is over, it leaves the queue of its condition. Then it is moved to the queue of the lock, in order
 //! of the calls and within the slices. From there it is an ordinary waiting request, which knows what it came from.
 //!
-//! Invariants: an await is called at most once. A signal to one is not lost: if whoever it woke ends without the lock,
-//! the one that then awaits the condition first is called in its place, after all that end in that step have ended.
+//! Invariants: an await is called at most once. A signal is not lost: if the owner that it woke ends without the lock,
+//! the first owner that still awaits the condition is called instead, once all awaits that end in this step have ended.
 //! Between commands no such signal is left.
 
 mod await_lock;
@@ -126,7 +126,7 @@ impl Conditions {
         self.awaits.iter().map(|(wait, awaits)| (*wait, awaits))
     }
 
-    /// Returns the awaits after one, in order of arrival; those of one session if a number is given.
+    /// Returns the awaits after a given one, in order of arrival; only a session's awaits if a number is given.
     pub(super) fn after(&self, session: Option<SessionNumber>, after: Option<WaitId>, at_most: usize) -> Vec<WaitId> {
         let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         match session {
@@ -156,7 +156,7 @@ impl Conditions {
         (lock.awaits, names as u64)
     }
 
-    /// Returns what is due first: the instant of the shard clock, and the wait.
+    /// Returns the await that is due first, with its instant of the shard clock.
     pub(super) fn first_due(&self) -> Option<(u64, WaitId)> {
         self.due.first().copied()
     }
@@ -217,7 +217,7 @@ impl Conditions {
         if let Some(lock) = self.by_lock.get_mut(&awaits.path) {
             lock.awaits -= 1;
         }
-        self.remove_place(&awaits.path, awaits.from_token);
+        self.remove_position(&awaits.path, awaits.from_token);
         if let Some(number) = session
             && let Some(waits) = self.of_sessions.get_mut(&number)
         {
@@ -229,7 +229,7 @@ impl Conditions {
         Some(awaits)
     }
 
-    /// Takes an await out of the queue of its condition and out of what is due.
+    /// Removes an await from the queue of its condition and from the deadlines.
     fn leave_queue(&mut self, wait: WaitId, awaits: &Await) {
         if let Some(at_ms) = awaits.ends_at_ms {
             self.due.remove(&(at_ms, wait));
@@ -243,7 +243,7 @@ impl Conditions {
     }
 
     /// Remembers where the owner waits for the lock that gave up the hold with that token.
-    pub(super) fn insert_place(&mut self, path: &Path, token: FencingToken, position: QueuePosition) {
+    pub(super) fn insert_position(&mut self, path: &Path, token: FencingToken, position: QueuePosition) {
         match self.by_lock.get_mut(path) {
             Some(lock) => _ = lock.stages.insert(token, AwaitStage::Waiting(position)),
             None => {
@@ -254,7 +254,7 @@ impl Conditions {
         }
     }
 
-    pub(super) fn remove_place(&mut self, path: &Path, token: FencingToken) {
+    pub(super) fn remove_position(&mut self, path: &Path, token: FencingToken) {
         let Some(lock) = self.by_lock.get_mut(path) else { return };
         lock.stages.remove(&token);
         if *lock == LockConditions::default() {
@@ -308,14 +308,14 @@ impl Conditions {
         queue.into_iter().flatten().copied().collect()
     }
 
-    /// Records that whoever a signal woke ended without the lock.
+    /// Records that the owner that a signal woke ended without the lock.
     pub(super) fn owe(&mut self, path: &Path, condition: &Arc<str>) {
         if !is_enabled(Mutation::CondSignalSwallowed) {
             *self.owed.entry((Arc::new(path.clone()), Arc::clone(condition))).or_default() += 1;
         }
     }
 
-    /// Returns whether signals are to be handed on.
+    /// Returns true if a signal must be handed on to another waiter.
     pub(super) fn has_owed(&self) -> bool {
         !self.owed.is_empty()
     }

@@ -78,7 +78,7 @@ impl Namespace {
             let queues = queues.map(move |(name, queue)| (path, Some((name, queue))));
             std::iter::once((path, None)).chain(queues)
         });
-        let (conditions, last) = page::collect_shown(
+        let (conditions, last) = page::collect_visible(
             rows,
             limit,
             |row| row.1.is_some(),
@@ -130,7 +130,7 @@ impl Namespace {
             process_id: owner.process_id().to_owned(),
             request_id: awaits.request_id.as_deref().map(str::to_owned),
             fencing_token: awaits.from_token,
-            queue_position: self.place_in_condition(wait, awaits),
+            queue_position: self.position_in_condition(wait, awaits),
             attempt: awaits.attempts.highest(),
             since_ms: awaits.since_ms,
             ends_at_ms: awaits.ends_at_ms,
@@ -138,7 +138,7 @@ impl Namespace {
     }
 
     /// Returns how many await the condition longer.
-    fn place_in_condition(&self, wait: WaitId, awaits: &Await) -> u64 {
+    fn position_in_condition(&self, wait: WaitId, awaits: &Await) -> u64 {
         let lock = self.conditions.by_lock.get(&awaits.path);
         let queue = lock.and_then(|lock| lock.queues.get(&awaits.condition));
         queue.map_or(0, |queue| queue.range(..wait).take(self.max_queue_position()).count() as u64)
@@ -149,7 +149,7 @@ impl Namespace {
         let position = QueuePosition::of(wait, false);
         let (attempt, not_granted, woken, path) = match self.conditions.get(wait) {
             Some(awaits) => {
-                let queue_position = Some(self.place_in_condition(wait, awaits));
+                let queue_position = Some(self.position_in_condition(wait, awaits));
                 let not_granted = Refused { queue_position, ..reason_only(Reason::Queued) };
                 (awaits.attempts.highest(), not_granted, None, Path::clone(&awaits.path))
             }
@@ -162,7 +162,7 @@ impl Namespace {
             }
         };
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
-        Ok(Response::Awaited { outcome, woken, locks: self.views(&[&path], revision, true) })
+        Ok(Response::Awaited { outcome, woken, locks: self.views(&[&path], NO_OWNER, revision, true) })
     }
 
     pub(in crate::locks) fn await_records(&self) -> impl Iterator<Item = AwaitRecord> {

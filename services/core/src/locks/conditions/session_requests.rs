@@ -1,4 +1,5 @@
-//! Commands for conditions, and those of connected sessions, which name their lock by the request that holds it.
+//! Commands for conditions, including the commands of connected sessions, which name a lock by the request that holds
+//! it.
 
 use holdfast_primitives::reply_size::{reason_only, refused};
 
@@ -16,7 +17,7 @@ use crate::{
 struct RequestedLock {
     owner: Owner,
     path: Path,
-    /// The token of the hold or, if it was given up, the one that it had.
+    /// The token of the hold or, if the hold was given up, its former token.
     token: FencingToken,
     /// The token that the owner gave up for the present hold last, if it came from an await.
     came_from: Option<FencingToken>,

@@ -81,10 +81,10 @@ impl NamespaceTxn<'_> {
     }
 
     fn signalled(&mut self, request: &SignalRequest<'_>, (success, signalled, awaiting): (bool, u64, u64)) -> Response {
-        Response::Signalled { success, signalled, awaiting, locks: self.views(&[request.path], false) }
+        Response::Signalled { success, signalled, awaiting, locks: self.views(&[request.path], NO_OWNER, false) }
     }
 
-    /// Returns the hold to write of whoever signals, if it may.
+    /// Returns the WRITE hold of the signalling owner, if it may signal.
     fn hold_of_signaller(&self, request: &SignalRequest<'_>) -> Option<(NodeId, OwnerId)> {
         let owner = self.ns.owner_id(request.owner);
         let node = self.ns.tree.find(request.path).filter(|_| owner != NO_OWNER)?;
@@ -107,7 +107,7 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Hands on the signals whose receivers ended without the lock. Those that nobody awaits are over.
+    /// Hands on the signals whose receivers ended without the lock. A signal that no owner awaits is dropped.
     pub(super) fn hand_on(&mut self) {
         while let Some((path, condition)) = self.ns.conditions.take_owed() {
             self.ns.spend(1);

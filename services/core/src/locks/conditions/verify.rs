@@ -18,7 +18,7 @@ impl Namespace {
         for (position, waiting) in self.waits.iter() {
             let Some(came_from) = &waiting.came_from else { continue };
             assert_eq!((waiting.claims.len(), position.is_upgrade()), (1, false), "it has one claim");
-            rebuilt.insert_place(&waiting.claims[0].path, came_from.token, *position);
+            rebuilt.insert_position(&waiting.claims[0].path, came_from.token, *position);
         }
         let kept = &self.conditions;
         assert_eq!(rebuilt.bytes, kept.bytes, "awaits are charged");

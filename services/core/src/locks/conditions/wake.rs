@@ -15,7 +15,7 @@ use crate::{Claim, EventKind, FencingToken, Mode, Path, Reason, WaitId};
 
 /// Visits of a slice for each await that is moved.
 const MOVE_COST: usize = 8;
-/// Units of each await that is moved, besides those of the request that joins the queue.
+/// Units of each moved await, without the units of the request that joins the queue.
 const MOVE_UNITS: usize = 4;
 
 impl NamespaceTxn<'_> {

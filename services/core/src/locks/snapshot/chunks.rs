@@ -1,4 +1,4 @@
-//! Encodes a frozen locks shard chunk by chunk: what is encoded and not yet taken is never more than a few chunks.
+//! Encodes a frozen locks shard chunk by chunk: at most a few encoded chunks wait to be taken.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) struct FrozenChunks {
     section: Section,
 }
 
-/// What is written next.
+/// The section to write next.
 enum Section {
     Common,
     /// The namespace at this position.
@@ -43,7 +43,7 @@ enum Section {
     End,
 }
 
-/// What is written next of a namespace.
+/// The section of a namespace to write next.
 enum NamespaceSection {
     Head,
     /// The session at this position.
@@ -56,7 +56,7 @@ enum NamespaceSection {
     Ending(usize),
     /// The sweep that follows the one of this revision.
     SweepAfter(Option<Revision>),
-    /// The lock at this position, of those that are held.
+    /// The lock at this position among the held locks.
     Lock(usize, Vec<NodeId>),
     /// The granted request at this position, of their numbers in order of their ids.
     Granted(usize, Vec<u32>),
@@ -126,7 +126,7 @@ impl Iterator for FrozenChunks {
 }
 
 impl FrozenChunks {
-    /// Writes a little of what is next. Returns what follows it; `None` at the end.
+    /// Writes a part of a section. Returns the section to write next; `None` at the end.
     fn write(&mut self, section: Section) -> Option<Section> {
         let Self { frozen, writer, .. } = self;
         Some(match section {
@@ -154,7 +154,7 @@ impl FrozenChunks {
 }
 
 impl FrozenNamespace {
-    /// Writes a little of what is next. Returns what follows it; `None` at the end of the namespace.
+    /// Writes a part of a section. Returns the section to write next; `None` at the end of the namespace.
     fn write(&self, writer: &mut ItemWriter, section: NamespaceSection) -> Option<NamespaceSection> {
         use NamespaceSection::{
             Await, Barriers, Ending, Granted, Head, Latch, Lock, Permits, ReportAfter, Rest, Session, SweepAfter,

@@ -21,11 +21,11 @@ fn is_offered(ask: &AskRelease) -> bool {
 }
 
 impl SoftTable {
-    /// Asks the owners of a lock for it, and those of the holds in the way.
+    /// Asks the owners of a lock, and the owners of conflicting holds, to release.
     ///
     /// # Errors
-    /// `Busy` while the table is not complete, `InvalidArgument` for what such a namespace does not have, and those of
-    /// the log.
+    /// `Busy` while the table is not complete, `InvalidArgument` for a kind that such a namespace does not support, and
+    /// the errors of the log.
     pub(super) fn ask_release(
         &mut self,
         log: &LocksState,

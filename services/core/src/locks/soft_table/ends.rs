@@ -12,7 +12,7 @@ impl SoftTable {
     pub fn follow(&mut self, effect: &Effect) {
         match effect {
             Effect::SessionEnded { namespace, number, reason, .. } => {
-                self.forget_report(NamespaceKey::of(namespace), *number);
+                self.remove_report(NamespaceKey::of(namespace), *number);
                 if *reason != SessionEnd::NamespaceDeleted && self.core.sessions.contains_key(number) {
                     self.ended.insert(*number, *reason);
                 }
@@ -32,15 +32,15 @@ impl SoftTable {
     /// Hears of the ends of sessions whose effects nobody has taken from the log yet.
     pub fn catch_up(&mut self, log: &ShardState) {
         if let Some(log) = log.locks() {
-            self.hear_of_ends(log);
+            self.apply_ends(log);
         }
     }
 
-    pub(super) fn hear_of_ends(&mut self, log: &LocksState) {
-        for (number, why) in log.untold_ends() {
+    pub(super) fn apply_ends(&mut self, log: &LocksState) {
+        for (number, why) in log.unreported_ends() {
             if let Some((slot, _)) = self.core.sessions.get(&number) {
                 let key = NamespaceKey::of(&self.core.namespaces.get(*slot).id);
-                self.forget_report(key, number);
+                self.remove_report(key, number);
                 self.ended.insert(number, why);
             }
         }

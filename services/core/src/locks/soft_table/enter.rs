@@ -14,8 +14,8 @@ use crate::locks::txn::NamespaceTxn;
 use crate::{Owner, ReportedHold, ReportedRequest, RevokedReason};
 
 impl NamespaceTxn<'_> {
-    /// Enters a claim of a session under its token. Returns whether it is entered: not if it conflicts with one that
-    /// was entered before.
+    /// Enters a claim of a session under its token. Returns true if it was entered, false if it conflicts with a claim
+    /// that was entered before.
     pub(super) fn enter(&mut self, session_id: &Arc<str>, reported: &ReportedClaim<'_>, transition_ms: u64) -> bool {
         self.try_enter(session_id, reported, transition_ms).is_some()
     }

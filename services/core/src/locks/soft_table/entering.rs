@@ -1,9 +1,9 @@
-//! Enters what was reported once all of it is there: claims, then requests that wait. It takes a slice at a time, and
-//! the table is complete after the last one.
+//! Enters the reports once all have arrived: claims, then waiting requests. It enters a slice at a time, and the table
+//! is complete after the last slice.
 //!
-//! Between two slices sessions may end, release or withdraw what is entered and what is not. Nothing is granted before
-//! all claims are entered and all requests are queued that had a place: a request may have to let later ones pass, and
-//! would not know if it were judged before those are queued.
+//! Between two slices, sessions may end, release or withdraw claims and requests, entered or not. Nothing is granted
+//! before all claims are entered and all requests that had a place are queued: a request may have to let later ones
+//! pass, and would not know of them if it were judged earlier.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl SoftTable {
         context: &EntryContext,
         namespace: &Namespace,
     ) -> Result<(), CommandError> {
-        self.hear_of_ends(log);
+        self.apply_ends(log);
         self.settle(context);
         self.rebuild(context, namespace);
         self.check_complete(namespace)?;
@@ -41,7 +41,7 @@ impl SoftTable {
             self.entering.clear();
             return;
         };
-        self.hear_of_ends(log);
+        self.apply_ends(log);
         self.settle(context);
         let of_log = |key: &NamespaceKey| log.slots.get(key).map(|slot| log.namespaces.get(*slot));
         let unfinished = self.rebuilds.iter().filter(|(_, rebuild)| !rebuild.has_completed());
@@ -57,7 +57,7 @@ impl SoftTable {
         let others = ready.partition_point(|(key, _)| Some(*key) <= self.last_entered);
         ready.rotate_left(others);
         for (_, namespace) in ready {
-            if !self.enter_some(context, namespace) && !self.core.budget.has_room() {
+            if !self.enter_some(context, namespace) && !self.core.budget.has_budget() {
                 break;
             }
         }
@@ -100,7 +100,7 @@ impl SoftTable {
     fn enter_claims(&mut self, context: &EntryContext, namespace: &Namespace, rebuild: &mut Rebuild) -> bool {
         let Some(slot) = self.core.slots.get(&NamespaceKey::of(&namespace.id)).copied() else {
             // No session of it is here that could hold something.
-            rebuild.forget_claims();
+            rebuild.clear_claims();
             return true;
         };
         let mut work = self.core.txn_in(slot, context);
@@ -139,8 +139,8 @@ impl SoftTable {
         goes_on
     }
 
-    /// Queues requests that wait, in order. Grants follow once those are queued that had a place; whoever had none is
-    /// new. Returns false if more are left than there is room for.
+    /// Queues the waiting requests, in order. Grants follow once all requests that had a place are queued; a request
+    /// without a place counts as new. Returns false if the slice ended before all were queued.
     fn queue_waits(&mut self, context: &EntryContext, namespace: &Namespace, rebuild: &mut Rebuild) -> bool {
         while rebuild.has_waits() {
             if self.has_sweeps(namespace) || !self.core.takes_end() {
@@ -154,7 +154,7 @@ impl SoftTable {
         true
     }
 
-    /// Grants what is free, as far as the slice allows. All requests are queued that had a place.
+    /// Grants free locks, as far as the slice allows. All requests that had a place are queued.
     fn begin_to_grant(&mut self, context: &EntryContext, namespace: &Namespace) {
         let Some(slot) = self.core.slot_of(&namespace.id) else { return };
         let mut work = self.core.txn_in(slot, context);
@@ -164,14 +164,14 @@ impl SoftTable {
         }
     }
 
-    /// Returns whether something is being released in steps. A request that waits for that would be refused, and lose
+    /// Returns true if a release in steps is unfinished. A request that waits for its holds would be refused, and lose
     /// its place.
     fn has_sweeps(&self, namespace: &Namespace) -> bool {
         let slot = self.core.slot_of(&namespace.id);
         slot.is_some_and(|slot| !self.core.namespaces.get(slot).sweeps.is_empty())
     }
 
-    /// Queues a request that waits, as a new one if it had no place. Whoever waits asks again, and hears of it then.
+    /// Queues a waiting request, as a new one if it had no place. Its session asks again and learns the outcome then.
     fn queue(&mut self, context: &EntryContext, namespace: &Namespace, waiting: &RequestToQueue) {
         let RequestToQueue { session: number, wait } = waiting;
         let ReportedWait { request_id, holder, metadata, claims, ticket } = wait;

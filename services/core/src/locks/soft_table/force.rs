@@ -1,9 +1,9 @@
-//! Locks that are forced open: the log has to know of the holds before they end here, so that no later leader takes
-//! them over.
+//! Locks that are forced open: the log must record the holds before they end here, so that no later leader takes them
+//! over.
 //!
-//! What the log was told of ends here with the entry, whoever waits for it or not, and nothing else does: what is
-//! granted between the two is no part of it, and the next leader takes it over. So a path needs not be closed
-//! meanwhile: what conflicts with a hold is granted once that has ended in the log, at the earliest.
+//! The recorded holds end here when the entry is applied, whether or not a call waits for it. No other hold ends: a
+//! hold granted in between is not recorded, and the next leader takes it over. So the path need not be closed
+//! meanwhile: a conflicting claim is granted only after the hold has ended in the log.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ impl SoftTable {
     /// end when there are some.
     pub fn forfeit(&mut self, log: &ShardState, context: &EntryContext, forfeit: &Forfeit) {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return };
-        self.hear_of_ends(log);
+        self.apply_ends(log);
         self.end_by_force(context, forfeit.clone());
     }
 
@@ -90,7 +90,7 @@ fn forfeited(namespace: &Namespace, hold: &Hold) -> Option<ForfeitedHold> {
 }
 
 impl NamespaceTxn<'_> {
-    /// Ends those of these holds that are there, as many as the slice allows. Returns whether all have ended.
+    /// Ends these holds as far as they exist, as many as the slice allows. Returns true if all have ended.
     pub(super) fn end_forfeited(&mut self, forfeit: &Forfeit) -> bool {
         let Some(node) = self.ns.tree.find(&forfeit.path) else { return true };
         let named: BTreeSet<ForfeitedHold> = forfeit.holds.iter().copied().collect();

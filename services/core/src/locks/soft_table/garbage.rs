@@ -1,10 +1,10 @@
-//! Memory of what is gone from the lock tables of a leader. Freeing it takes long if it was much.
+//! Memory of items removed from the lock tables of a leader. Freeing a large amount takes long.
 
 use super::rebuild::Rebuild;
 use super::reported::Report;
 use crate::locks::Purged;
 
-/// Namespaces that are gone, reports that were entered, and those of sessions that have ended.
+/// Deleted namespaces, entered reports, and reports of ended sessions.
 #[derive(Debug, Default)]
 pub struct TableGarbage {
     pub(super) purged: Purged,

@@ -151,7 +151,7 @@ impl LocksState {
         self.session_durable.contains(&NamespaceKey { account, incarnation })
     }
 
-    /// Returns whether a session is of before the epoch: no sign of life of it counts until its report.
+    /// Returns true if a session is from before the epoch: its keep-alives do not count until it has reported.
     pub(crate) fn needs_report(&self, number: SessionNumber) -> bool {
         let namespace = self.sessions.get(&number).and_then(|(slot, _)| self.namespaces.find(*slot));
         let namespace = namespace.filter(|_| !is_enabled(Mutation::SoftLifeUnreported));

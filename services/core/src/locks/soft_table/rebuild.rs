@@ -5,26 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_mutations::{Mutation, is_enabled};
 
-use super::reported::{ClaimPlace, Report, ReportedClaim, WaitOrder};
+use super::reported::{ClaimPosition, Report, ReportedClaim, WaitOrder};
 use crate::locks::namespace::Namespace;
 use crate::{CommandError, FencingToken, MAX_REPORT_PARTS, ReportedWait, SessionNumber, TableReport};
 
-/// How far the lock table of a namespace is.
+/// The progress of rebuilding the lock table of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Rebuild {
-    /// The sessions of before that have neither reported nor ended; those that expired, until their transition is over.
-    /// The log says which of them have ended since.
+    /// The earlier sessions that have neither reported nor ended; an expired session counts until its transition is
+    /// over. The log says which of them have ended since.
     missing: BTreeSet<SessionNumber>,
-    /// Reports of which there are more parts.
+    /// Reports that miss further parts.
     parts: BTreeMap<SessionNumber, Parts>,
-    /// Whole reports, until everything is entered.
+    /// Complete reports, until everything is entered.
     reports: BTreeMap<SessionNumber, Report>,
-    /// Of each part of them the next claim, in the order in which they are entered. Those that are given up are passed
-    /// over.
-    claims: BTreeSet<(Reverse<FencingToken>, SessionNumber, ClaimPlace)>,
-    /// Of each part the next request that waits, in the order of the queue.
+    /// The next claim of each part of the reports, in the order of entering. Withdrawn claims are skipped.
+    claims: BTreeSet<(Reverse<FencingToken>, SessionNumber, ClaimPosition)>,
+    /// The next waiting request of each part, in the order of the queue.
     waits: BTreeSet<(WaitOrder, SessionNumber)>,
-    /// The number of whole reports so far.
+    /// The number of complete reports so far.
     taken: u64,
     stage: Stage,
 }
@@ -33,9 +32,9 @@ pub(super) struct Rebuild {
 enum Stage {
     #[default]
     Collecting,
-    /// All reports were there: their claims are entered.
+    /// All reports have arrived: their claims are being entered.
     Entering,
-    /// All claims are entered, and requests that wait are queued.
+    /// All claims are entered; waiting requests are being queued.
     Queueing,
     Complete,
 }
@@ -71,7 +70,7 @@ impl Rebuild {
     /// Returns whether everything is entered, or there is nothing to enter.
     pub(super) fn is_complete(&self, namespace: &Namespace) -> bool {
         match self.stage {
-            Stage::Collecting => self.reports.is_empty() && self.is_all_there(namespace),
+            Stage::Collecting => self.reports.is_empty() && self.has_all(namespace),
             Stage::Entering | Stage::Queueing => false,
             Stage::Complete => true,
         }
@@ -80,7 +79,7 @@ impl Rebuild {
     /// Returns whether everything is there, and nothing of it is to be entered.
     pub(super) fn can_be_complete(&self, namespace: &Namespace) -> bool {
         match self.stage {
-            Stage::Collecting => !self.has_claims() && !self.has_waits() && self.is_all_there(namespace),
+            Stage::Collecting => !self.has_claims() && !self.has_waits() && self.has_all(namespace),
             Stage::Entering | Stage::Queueing => false,
             Stage::Complete => true,
         }
@@ -90,8 +89,8 @@ impl Rebuild {
     /// it had reported nothing.
     pub(super) fn can_go_on(&self, namespace: &Namespace) -> bool {
         match self.stage {
-            Stage::Collecting => self.is_all_there(namespace),
-            Stage::Entering => self.has_claims() || self.is_all_there(namespace),
+            Stage::Collecting => self.has_all(namespace),
+            Stage::Entering => self.has_claims() || self.has_all(namespace),
             Stage::Queueing => true,
             Stage::Complete => false,
         }
@@ -110,7 +109,7 @@ impl Rebuild {
         self.stage == Stage::Complete
     }
 
-    fn is_all_there(&self, namespace: &Namespace) -> bool {
+    fn has_all(&self, namespace: &Namespace) -> bool {
         self.missing(namespace).next().is_none()
     }
 
@@ -163,12 +162,12 @@ impl Rebuild {
         self.reports.insert(number, report);
     }
 
-    /// A session has ended in the log. One that expired may be in transition: without its report it is waited for, as
-    /// if it had none. Returns what is to be freed.
+    /// Records that a session has ended in the log. An expired session may be in transition: the rebuild waits for
+    /// that, as for a session without a report. Returns the report to free.
     pub(super) fn session_ended(&mut self, number: SessionNumber) -> Option<Report> {
         let unfinished = self.parts.remove(&number).map(|parts| parts.report);
         let Some(report) = self.reports.remove(&number) else { return unfinished };
-        self.forget_next(number, &report);
+        self.remove_next(number, &report);
         // What is entered of it ends there.
         if self.stage == Stage::Collecting || (self.stage == Stage::Entering && report.has_claims()) {
             self.missing.insert(number);
@@ -180,13 +179,13 @@ impl Rebuild {
     pub(super) fn withdraw(&mut self, number: SessionNumber, request_id: Option<&str>) {
         let Some(mut report) = self.reports.remove(&number) else { return };
         if request_id.is_none() {
-            self.forget_next(number, &report);
+            self.remove_next(number, &report);
         }
         report.withdraw(request_id);
         self.reports.insert(number, report);
     }
 
-    fn forget_next(&mut self, number: SessionNumber, report: &Report) {
+    fn remove_next(&mut self, number: SessionNumber, report: &Report) {
         for (token, place) in report.first_claims() {
             self.claims.remove(&(token, number, place));
         }
@@ -207,7 +206,7 @@ impl Rebuild {
 
     /// Begins to enter claims if all reports are there.
     pub(super) fn begin_to_enter(&mut self, namespace: &Namespace) {
-        if self.stage == Stage::Collecting && self.is_all_there(namespace) {
+        if self.stage == Stage::Collecting && self.has_all(namespace) {
             self.stage = Stage::Entering;
             (self.missing, self.parts) = (BTreeSet::new(), BTreeMap::new());
         }
@@ -219,12 +218,12 @@ impl Rebuild {
     }
 
     /// Gives up all claims that are still to be entered.
-    pub(super) fn forget_claims(&mut self) {
+    pub(super) fn clear_claims(&mut self) {
         self.claims.clear();
     }
 
     /// Takes the next claim, which has the highest token: its session, and where it is.
-    pub(super) fn next_claim(&mut self) -> Option<(SessionNumber, ClaimPlace)> {
+    pub(super) fn next_claim(&mut self) -> Option<(SessionNumber, ClaimPosition)> {
         let (_, number, place) = self.claims.pop_first()?;
         let next = self.reports.get_mut(&number)?.pass_claim(place);
         self.claims.extend(next.map(|(token, place)| (token, number, place)));
@@ -232,12 +231,12 @@ impl Rebuild {
     }
 
     /// Returns a claim that was taken. `None` if it is given up.
-    pub(super) fn claim(&self, (number, place): (SessionNumber, ClaimPlace)) -> Option<ReportedClaim<'_>> {
+    pub(super) fn claim(&self, (number, place): (SessionNumber, ClaimPosition)) -> Option<ReportedClaim<'_>> {
         self.reports.get(&number)?.claim(place)
     }
 
     /// Records that a claim was entered.
-    pub(super) fn entered(&mut self, (number, place): (SessionNumber, ClaimPlace)) {
+    pub(super) fn entered(&mut self, (number, place): (SessionNumber, ClaimPosition)) {
         if let Some(report) = self.reports.get_mut(&number) {
             report.entered(place);
         }
@@ -245,7 +244,7 @@ impl Rebuild {
 
     /// Begins to queue requests that wait, once all claims are entered. Returns whether it goes on with that.
     pub(super) fn begin_to_queue(&mut self, namespace: &Namespace) -> bool {
-        if self.stage == Stage::Entering && !self.has_claims() && self.is_all_there(namespace) {
+        if self.stage == Stage::Entering && !self.has_claims() && self.has_all(namespace) {
             self.stage = Stage::Queueing;
         }
         self.is_queueing()

@@ -1,5 +1,5 @@
-//! What is known of one session of before until it is entered into its lock table. Each part of a report is put in
-//! order when it comes, so that those of all sessions can be merged a slice at a time.
+//! The reported holds and requests of one earlier session, until they are entered into its lock table. Each part of a
+//! report is sorted on arrival, so that the parts of all sessions can be merged a slice at a time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,40 +10,40 @@ use crate::{FencingToken, ReportedHold, ReportedRequest, ReportedWait, TableRepo
 
 /// Where a claim is in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ClaimPlace {
+pub(super) struct ClaimPosition {
     part: usize,
     request: usize,
     claim: usize,
 }
 
 /// The order of the claims of a report: the highest token first.
-pub(super) type ClaimOrder = (Reverse<FencingToken>, ClaimPlace);
+pub(super) type ClaimOrder = (Reverse<FencingToken>, ClaimPosition);
 
 /// Where a request that waits is in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WaitPlace {
+pub(super) struct WaitPosition {
     part: usize,
     wait: usize,
 }
 
 /// The order of the requests that wait: those with a ticket first, in its order, the others as their reports came.
-pub(super) type WaitOrder = (bool, Option<WaitId>, u64, WaitPlace);
+pub(super) type WaitOrder = (bool, Option<WaitId>, u64, WaitPosition);
 
 /// Where a request is in a report.
 #[derive(Clone, Copy, Debug)]
-enum RequestPlace {
+enum RequestPosition {
     Granted { part: usize, request: usize },
-    Waiting(WaitPlace),
+    Waiting(WaitPosition),
 }
 
-/// What is known of a session.
+/// The reported holds and requests of a session.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     /// Its place among the reports.
     order: u64,
     parts: Vec<ReportPart>,
     /// Where its requests are, by their ids. The claims of a request may be in several parts.
-    places: BTreeMap<String, Vec<RequestPlace>>,
+    places: BTreeMap<String, Vec<RequestPosition>>,
 }
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ struct ReportPart {
     /// The claims that are still to be entered, the next one last.
     claims: Vec<ClaimOrder>,
     /// The requests that are still to be queued, the next one last.
-    waits: Vec<(bool, Option<WaitId>, WaitPlace)>,
+    waits: Vec<(bool, Option<WaitId>, WaitPosition)>,
 }
 
 #[derive(Debug)]
@@ -79,19 +79,19 @@ impl Report {
         let part = self.parts.len();
         let mut claims: Vec<ClaimOrder> = Vec::new();
         for (request, granted) in report.granted.iter().enumerate() {
-            self.places.entry(granted.request_id.clone()).or_default().push(RequestPlace::Granted { part, request });
+            self.places.entry(granted.request_id.clone()).or_default().push(RequestPosition::Granted { part, request });
             let places = granted.claims.iter().enumerate();
-            claims.extend(places.map(|(claim, it)| (rank(it.fencing_token), ClaimPlace { part, request, claim })));
+            claims.extend(places.map(|(claim, it)| (rank(it.fencing_token), ClaimPosition { part, request, claim })));
         }
         claims.sort_unstable();
         claims.reverse();
         for (wait, waiting) in report.pending.iter().enumerate() {
-            let place = RequestPlace::Waiting(WaitPlace { part, wait });
+            let place = RequestPosition::Waiting(WaitPosition { part, wait });
             self.places.entry(waiting.request_id.clone()).or_default().push(place);
         }
         let places = report.pending.iter().enumerate();
-        let in_queue = places.map(|(wait, it)| (it.ticket.is_none(), it.ticket.map(turn), WaitPlace { part, wait }));
-        let mut waits: Vec<(bool, Option<WaitId>, WaitPlace)> = in_queue.collect();
+        let in_queue = places.map(|(wait, it)| (it.ticket.is_none(), it.ticket.map(turn), WaitPosition { part, wait }));
+        let mut waits: Vec<(bool, Option<WaitId>, WaitPosition)> = in_queue.collect();
         waits.sort_unstable();
         waits.reverse();
         let granted = report.granted.iter().map(|it| Granted { request: Some(it.clone()), has_entered: false });
@@ -115,7 +115,7 @@ impl Report {
     }
 
     /// Takes the claim at a place, which is the next one of its part. Returns the one after it.
-    pub(super) fn pass_claim(&mut self, place: ClaimPlace) -> Option<ClaimOrder> {
+    pub(super) fn pass_claim(&mut self, place: ClaimPosition) -> Option<ClaimOrder> {
         let part = self.parts.get_mut(place.part)?;
         if part.claims.last().is_some_and(|(_, next)| *next == place) {
             part.claims.pop();
@@ -124,14 +124,14 @@ impl Report {
     }
 
     /// Returns the claim at a place. `None` if its request is given up.
-    pub(super) fn claim(&self, place: ClaimPlace) -> Option<ReportedClaim<'_>> {
+    pub(super) fn claim(&self, place: ClaimPosition) -> Option<ReportedClaim<'_>> {
         let granted = self.parts.get(place.part)?.granted.get(place.request)?;
         let request = granted.request.as_ref()?;
         Some(ReportedClaim { request, claim: request.claims.get(place.claim)?, is_known: granted.has_entered })
     }
 
     /// Records that the claim at a place was entered.
-    pub(super) fn entered(&mut self, place: ClaimPlace) {
+    pub(super) fn entered(&mut self, place: ClaimPosition) {
         let part = self.parts.get_mut(place.part);
         if let Some(granted) = part.and_then(|part| part.granted.get_mut(place.request)) {
             granted.has_entered = true;
@@ -140,7 +140,7 @@ impl Report {
 
     /// Takes the request that waits at a place, which is the next one of its part; `None` if it is given up. Returns
     /// the one after it, too.
-    pub(super) fn take_wait(&mut self, place: WaitPlace) -> (Option<ReportedWait>, Option<WaitOrder>) {
+    pub(super) fn take_wait(&mut self, place: WaitPosition) -> (Option<ReportedWait>, Option<WaitOrder>) {
         let Some(part) = self.parts.get_mut(place.part) else { return (None, None) };
         if part.waits.last().is_some_and(|(_, _, next)| *next == place) {
             part.waits.pop();
@@ -164,25 +164,25 @@ impl Report {
         self.parts.iter().any(|part| !part.claims.is_empty() || !part.waits.is_empty())
     }
 
-    /// Gives up what is not entered of a request, or of all of them.
+    /// Withdraws the claims of a request, or of all requests, that are not entered yet.
     pub(super) fn withdraw(&mut self, request_id: Option<&str>) {
         let Some(request_id) = request_id else {
             self.places.clear();
             return self.parts.clear();
         };
         for place in self.places.remove(request_id).unwrap_or_default() {
-            self.withdraw_place(place);
+            self.withdraw_request(place);
         }
     }
 
-    fn withdraw_place(&mut self, place: RequestPlace) {
+    fn withdraw_request(&mut self, place: RequestPosition) {
         match place {
-            RequestPlace::Granted { part, request } => {
+            RequestPosition::Granted { part, request } => {
                 if let Some(granted) = self.parts.get_mut(part).and_then(|part| part.granted.get_mut(request)) {
                     granted.request = None;
                 }
             }
-            RequestPlace::Waiting(WaitPlace { part, wait }) => {
+            RequestPosition::Waiting(WaitPosition { part, wait }) => {
                 if let Some(waiting) = self.parts.get_mut(part).and_then(|part| part.pending.get_mut(wait)) {
                     *waiting = None;
                 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What a command of a reported session gives up before its report is entered.
-pub(super) enum GivenUp<'a> {
+pub(super) enum Withdrawal<'a> {
     Request(&'a str),
     All,
 }
@@ -69,8 +69,8 @@ impl SoftTable {
         self.is_unreported(namespace, number).then_some(number)
     }
 
-    /// Forgets what is not entered yet of a session that has ended in the log.
-    pub(super) fn forget_report(&mut self, namespace: NamespaceKey, number: SessionNumber) {
+    /// Forgets the unentered report of a session that has ended in the log.
+    pub(super) fn remove_report(&mut self, namespace: NamespaceKey, number: SessionNumber) {
         self.reported.remove(&number);
         let rebuild = self.rebuilds.get_mut(&namespace);
         self.garbage.reports.extend(rebuild.and_then(|rebuild| rebuild.session_ended(number)));
@@ -86,7 +86,7 @@ impl SoftTable {
         let Some(log) = log.locks() else { return };
         let Some(of_log) = log.slot_of(namespace).map(|slot| log.namespaces.get(slot)) else { return };
         let Some(rebuild) = self.rebuilds.get(&NamespaceKey::of(namespace)) else { return };
-        // Those that are entered count less and less.
+        // Entered reports no longer count.
         state.missing = rebuild.missing(of_log).count() as u64 + rebuild.unentered();
         let open_id = |number| {
             let (_, session_id) = log.sessions.get(&number)?;
@@ -118,7 +118,7 @@ impl SoftTable {
         rebuild.is_collecting().then(|| Ok(Response::reconciled(Vec::new(), (0, 0), Vec::new())))
     }
 
-    /// Takes a part of a report. With the last one that is awaited, claims begin to be entered.
+    /// Takes a part of a report. After the last missing part, claims are entered.
     pub(super) fn take_report(
         &mut self,
         log: &LocksState,
@@ -137,7 +137,7 @@ impl SoftTable {
         if !namespace.table_log.is_earlier(number) || is_known {
             return Ok(Response::Ignored);
         }
-        self.hear_of_ends(log);
+        self.apply_ends(log);
         self.advance(context);
         self.check_settled()?;
         let rebuild = self.rebuilds.get_mut(&NamespaceKey::of(&namespace.id));
@@ -155,7 +155,7 @@ impl SoftTable {
         Ok(if is_new { Response::Done } else { Response::Ignored })
     }
 
-    /// Lets a reported session give up what is not entered yet. `None` if the command is for the table.
+    /// Lets a reported session give up requests that are not entered yet. `None` if the command is for the table.
     pub(super) fn withdraw_reported(
         &mut self,
         context: &EntryContext,
@@ -181,8 +181,8 @@ impl SoftTable {
             }
         }
         let request_id = match given_up {
-            GivenUp::Request(request_id) => Some(request_id),
-            GivenUp::All => None,
+            Withdrawal::Request(request_id) => Some(request_id),
+            Withdrawal::All => None,
         };
         self.rebuilds.get_mut(&key)?.withdraw(number, request_id);
         // What is entered already is given up there.
@@ -190,15 +190,15 @@ impl SoftTable {
     }
 }
 
-fn given_up(command: &LocksCommand) -> Option<(MessageSeq, GivenUp<'_>)> {
+fn given_up(command: &LocksCommand) -> Option<(MessageSeq, Withdrawal<'_>)> {
     match command {
         LocksCommand::Session(SessionCommand {
             message,
             request: SessionRequest::Release { request_id, .. } | SessionRequest::ReleaseUnheard { request_id },
             ..
-        }) => Some((*message, GivenUp::Request(request_id))),
+        }) => Some((*message, Withdrawal::Request(request_id))),
         LocksCommand::Release(Release { what: ReleaseTarget::All, message: Some(message), .. }) => {
-            Some((*message, GivenUp::All))
+            Some((*message, Withdrawal::All))
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Resets: the log ends sessions, and the table what it has of those that ended before.
+//! Resets: the log ends sessions, and the table ends the holds of sessions that ended earlier.
 
 use super::SoftTable;
 use crate::shard::ShardState;
@@ -8,15 +8,15 @@ use crate::{CommandError, EntryContext, LocksCommand, Reset};
 const MAX_RESETS: usize = 16;
 
 impl SoftTable {
-    /// Follows a reset that the log has just done: ends the holds of ended sessions that it covers, which are in
-    /// transition. Those of open ones end with their sessions, in the order of the log.
+    /// Follows a reset in the log: ends the holds of ended sessions that it covers, which are in transition. The holds
+    /// of open sessions end with these, in the order of the log.
     pub fn reset(&mut self, log: &ShardState, context: &EntryContext, reset: &Reset) {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return };
         let Ok(of_log) = log.find(&reset.namespace) else { return };
         if self.core.slot_of(&reset.namespace).is_none() {
             return;
         }
-        self.hear_of_ends(log);
+        self.apply_ends(log);
         let open = of_log.sessions.keys().map(|id| id.to_string());
         let live_owners = reset.live_owners.iter().cloned().chain(open).collect();
         // Numbers of sessions that open before it begins here are higher.
@@ -28,8 +28,8 @@ impl SoftTable {
         self.advance(context);
     }
 
-    /// Begins the resets that can begin: one in a namespace at a time. Later steps go on with each, and what they have
-    /// not reached is granted to nobody.
+    /// Begins the resets that can begin: one at a time in a namespace. Later steps continue each reset, and paths that
+    /// it has not reached yet are not granted.
     pub(super) fn begin_resets(&mut self, context: &EntryContext) {
         for _ in 0..self.resets.len() {
             let Some(reset) = self.resets.pop_front() else { return };

@@ -19,8 +19,8 @@ impl TableLog {
         self.sessions.contains_key(&number)
     }
 
-    /// Returns how long the holds of a session stay in transition if it expires, in milliseconds; `None` for one that
-    /// holds nothing.
+    /// Returns how long the holds of a session stay in transition if it expires, in milliseconds; `None` for a session
+    /// that holds nothing.
     pub(in crate::locks) fn transition_ms(&self, number: SessionNumber) -> Option<u64> {
         self.sessions.get(&number).map(|session| session.transition_ms.into())
     }

@@ -103,7 +103,7 @@ export function open() {
     node: el(
       "div",
       {},
-      head("Usage", "What only looks, and signs of life, are not counted. The operator changes limits."),
+      head("Usage", "Reads and keep-alives are not counted. The operator changes limits."),
       shown.problem,
       tiles,
       el("div", { class: "card table" }, rows.node),

@@ -22,7 +22,7 @@ const TAGS: [(&str, &str); 16] = [
     ("Sets", "Several locks at once, locks of any path, and the namespace as a whole."),
     ("Conditions", "Give a lock up until another owner of it says that something has changed."),
     ("Semaphores", "At most so many permits in use at a time."),
-    ("Pools", "Leases of named things: some of them, or one by its name."),
+    ("Pools", "Holds of named members: any of them, or one by its name."),
     ("Latches", "Some report that jobs are done, others wait until all are."),
     ("Barriers", "So many meet and go on together, again and again."),
     ("Sessions", "What keeps holds alive while their owner lives."),

@@ -1,4 +1,5 @@
-//! What the lock tables do in steps, between which others have the shard, and what they leave to be freed.
+//! The work of lock tables that is done in steps, between which other calls use the shard, and the memory that it
+//! leaves to free.
 
 use holdfast_core::locks::{SoftTable, TableGarbage};
 use holdfast_core::shard::ShardState;
@@ -7,24 +8,24 @@ use metrics::histogram;
 
 use super::SoftTables;
 
-/// What is to be freed where nobody waits: it may be much.
+/// Memory to free in the background: it may be large.
 #[derive(Debug)]
 pub(crate) enum Garbage {
-    /// What is gone from the tables of an epoch.
+    /// Items removed from the tables of an epoch.
     OfTable { _freed: TableGarbage },
     /// The tables of an earlier epoch.
     Earlier { _freed: Box<SoftTable> },
 }
 
 impl SoftTables {
-    /// Takes what is to be freed.
+    /// Takes the memory to free.
     pub(in crate::leader) fn take_garbage(&mut self) -> Vec<Garbage> {
         let of_table = self.table.as_mut().map(SoftTable::take_garbage).filter(|freed| !freed.is_empty());
         self.garbage.extend(of_table.map(|freed| Garbage::OfTable { _freed: freed }));
         std::mem::take(&mut self.garbage)
     }
 
-    /// Ends the tables. Returns what is to be freed.
+    /// Ends the tables. Returns the memory to free.
     pub(in crate::leader) fn end(&mut self) -> Vec<Garbage> {
         self.garbage.extend(self.table.take().map(|freed| Garbage::Earlier { _freed: Box::new(freed) }));
         std::mem::take(&mut self.garbage)
@@ -40,7 +41,7 @@ impl SoftTables {
         if let Some(table) = &mut self.table {
             table.reset(core, context, reset);
         }
-        self.note_rebuilt();
+        self.record_rebuilt();
     }
 
     /// Follows a lock that the log has opened by force.
@@ -48,19 +49,19 @@ impl SoftTables {
         if let Some(table) = &mut self.table {
             table.forfeit(core, context, forfeit);
         }
-        self.note_rebuilt();
+        self.record_rebuilt();
     }
 
-    /// Ends what has ended in the log, a slice of it, before anything is granted.
+    /// Applies the ends recorded in the log, a slice of them, before any grant.
     pub(in crate::leader) fn settle(&mut self, core: &ShardState, context: &EntryContext) {
         if let Some(table) = self.table.as_mut().filter(|table| table.is_behind()) {
             table.catch_up(core);
             table.advance(context);
-            self.note_rebuilt();
+            self.record_rebuilt();
         }
     }
 
-    /// Does a step of what is due at this clock. Returns when more is due.
+    /// Does a step of the work that is due at this clock. Returns when more is due.
     pub(in crate::leader) fn advance(&mut self, core: &ShardState, now_ms: u64, rules: Rules) -> Option<u64> {
         let context = self.context(now_ms, rules);
         let table = self.table.as_mut()?;
@@ -75,7 +76,7 @@ impl SoftTables {
             table.catch_up(core);
             table.advance(&context);
         }
-        self.note_rebuilt();
+        self.record_rebuilt();
         let table = self.table.as_ref()?;
         self.scheduled_ms = table.next_deadline_ms();
         self.scheduled_ms

@@ -4,10 +4,8 @@
 pub(crate) mod clocks;
 pub(crate) mod journal;
 pub(crate) mod node;
-pub(crate) mod proxy;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,39 +13,21 @@ use holdfast_replication::{
     Group, GroupOptions, KnownRules, Leadership, LogLimits, PeerConfig, ProposeError, Timing, testing,
 };
 use holdfast_storage::MemoryDisk;
-use tokio::time::{Instant, sleep, timeout};
+use holdfast_testkit::TcpProxy;
+pub(crate) use holdfast_testkit::{
+    ProxyMode, eventually_some as eventually, eventually_some_within as eventually_within,
+};
+use tokio::time::{Instant, sleep};
 
 use clocks::NodeClocks;
 use journal::{Ballast, Reply};
 use node::{Disk, Node, NodeIdentity, RULES};
-use proxy::{Mode, Proxy};
 
 /// How long a condition may take on a busy machine before the test gives up.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Waits until the closure has an answer.
-pub(crate) async fn eventually<T, F>(what: &str, look: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
-    eventually_within(MAX_WAIT, what, look).await
-}
-
-/// The same, with another patience.
-pub(crate) async fn eventually_within<T, F>(patience: Duration, what: &str, mut look: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
-    let waiting = async {
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(patience, waiting).await.unwrap_or_else(|_| panic!("in vain: {what}"))
-}
+/// One way through a slow proxy.
+const DELAY: Duration = Duration::from_millis(20);
 
 /// What a test may want to be different.
 #[derive(Clone)]
@@ -90,7 +70,7 @@ pub(crate) struct Cluster {
     pub(crate) clocks: Vec<NodeClocks>,
     /// The rules that nodes know from their next start on, where a test wants others than the usual ones.
     pub(crate) rules: BTreeMap<usize, KnownRules>,
-    proxies: BTreeMap<(usize, usize), Proxy>,
+    proxies: BTreeMap<(usize, usize), TcpProxy>,
 }
 
 pub(crate) const CLUSTER_ID: &str = "0123456789abcdef";
@@ -119,7 +99,7 @@ impl Cluster {
         let mut proxies = BTreeMap::new();
         for from in 0..setup.nodes {
             for to in (0..setup.nodes).filter(|to| *to != from) {
-                proxies.insert((from, to), Proxy::start().await);
+                proxies.insert((from, to), TcpProxy::without_target());
             }
         }
         let disk = |_| if setup.rocks { Disk::rocks() } else { Disk::Memory(MemoryDisk::new()) };
@@ -168,7 +148,7 @@ impl Cluster {
         others
             .map(|other| PeerConfig {
                 node: node_id(other),
-                address: self.proxies[&(index, other)].address(),
+                address: self.proxies[&(index, other)].address().to_string(),
                 replicas: (0..self.setup.groups).map(|group| self.replica(group, other)).collect(),
             })
             .collect()
@@ -226,8 +206,8 @@ impl Cluster {
     }
 
     /// Connections from one node to the other are taken again after they were refused.
-    pub(crate) async fn listen_again(&mut self, from: usize, to: usize) {
-        self.proxies.get_mut(&(from, to)).expect("there is one between any two").listen_again().await;
+    pub(crate) fn listen_again(&mut self, from: usize, to: usize) {
+        self.proxies.get_mut(&(from, to)).expect("there is one between any two").listen_again();
     }
 
     /// Ends the process of a node: its address refuses from then on.
@@ -246,11 +226,11 @@ impl Cluster {
 
     /// The bytes that others have sent to a node over their connections.
     pub(crate) fn sent_to(&self, index: usize) -> u64 {
-        self.proxies.iter().filter(|((_, to), _)| *to == index).map(|(_, proxy)| proxy.forwarded()).sum()
+        self.proxies.iter().filter(|((_, to), _)| *to == index).map(|(_, proxy)| proxy.forwarded_bytes()).sum()
     }
 
     /// What happens to the connections that one node makes to another.
-    pub(crate) fn cut(&self, from: usize, to: usize, mode: Mode) {
+    pub(crate) fn cut(&self, from: usize, to: usize, mode: ProxyMode) {
         self.proxies[&(from, to)].set_mode(mode);
     }
 
@@ -268,12 +248,19 @@ impl Cluster {
     }
 
     /// Cuts a node off from all others, both ways.
-    pub(crate) fn cut_off(&self, index: usize, mode: Mode) {
-        for ((from, to), proxy) in &self.proxies {
-            if *from == index || *to == index {
-                proxy.set_mode(mode);
-            }
-        }
+    pub(crate) fn cut_off(&self, index: usize, mode: ProxyMode) {
+        self.proxies_of(index).for_each(|proxy| proxy.set_mode(mode));
+    }
+
+    /// Delays what a node says and hears.
+    pub(crate) fn slow_down(&self, index: usize) {
+        self.proxies_of(index).for_each(|proxy| proxy.set_delay(DELAY));
+    }
+
+    /// Those from and to a node.
+    fn proxies_of(&self, index: usize) -> impl Iterator<Item = &TcpProxy> {
+        let of_node = self.proxies.iter().filter(move |((from, to), _)| *from == index || *to == index);
+        of_node.map(|(_, proxy)| proxy)
     }
 
     /// Waits until one running node leads, and is the only one that says so.

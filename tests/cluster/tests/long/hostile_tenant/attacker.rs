@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
 use holdfast_proto::v1;
-use holdfast_testkit::RestClient;
+use holdfast_testkit::{RestClient, wait_out};
 use serde_json::Value;
 use tonic::Status;
 
@@ -82,7 +82,7 @@ impl Attacker {
                 Err(reason) if attempts < MAX_ATTEMPTS && reason.contains("UNAVAILABLE") => attempts += 1,
                 result => return result,
             }
-            super::pacing::wait_for(RETRY_DELAY).await;
+            wait_out(RETRY_DELAY).await;
         }
     }
 
@@ -157,7 +157,7 @@ impl Attacker {
                     }
                 }
             }
-            super::pacing::wait_for(RETRY_DELAY).await;
+            wait_out(RETRY_DELAY).await;
         }
         Err(last)
     }
@@ -192,7 +192,7 @@ async fn acquire_with_retries(grpc: &GrpcClient, message: v1::AcquireLocksReques
     for _ in 0..MAX_ATTEMPTS {
         match grpc.acquire_set(message.clone()).await {
             Ok(answer) => return answer.fencing_token,
-            Err(status) if is_retryable(&status) => super::pacing::wait_for(RETRY_DELAY).await,
+            Err(status) if is_retryable(&status) => wait_out(RETRY_DELAY).await,
             Err(_) => return None,
         }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdfast_testkit::wait_out;
 use tokio::task::JoinSet;
 
 use super::attacks::acquire_and_release;
 use super::grpc_client::GrpcClient;
-use super::pacing::wait_for;
 use crate::resource_usage::CpuSample;
 
 const TICK: Duration = Duration::from_millis(10);
@@ -41,7 +41,7 @@ async fn adjust_rate(rate: Arc<AtomicU64>, busy: f64) {
     let least = rate.load(Ordering::Relaxed);
     loop {
         let before = CpuSample::now();
-        wait_for(CONTROL_INTERVAL).await;
+        wait_out(CONTROL_INTERVAL).await;
         let factor = (busy / before.busy_fraction_since().max(0.01)).clamp(0.5, 2.0);
         let now = rate.load(Ordering::Relaxed) as f64 * factor;
         rate.store((now as u64).clamp(least, 100_000_000), Ordering::Relaxed);

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_testkit::{Cluster, Metrics, RestClient};
+use holdfast_testkit::{Cluster, Metrics, RestClient, wait_out};
 use serde_json::Value;
 use tokio::time::Instant;
-
-use super::pacing::wait_for;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const TASK_FAILURES_METRIC: &str = "holdfast_task_failures_total";
@@ -78,7 +76,7 @@ pub(crate) async fn wait_healthy(cluster: &mut Cluster, within: Duration) -> Res
         match check(cluster).await {
             Ok(health) => return Ok(health),
             Err(reason) if Instant::now() > deadline => return Err(reason),
-            Err(_) => wait_for(POLL_INTERVAL).await,
+            Err(_) => wait_out(POLL_INTERVAL).await,
         }
     }
 }

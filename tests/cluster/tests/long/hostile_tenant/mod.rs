@@ -6,7 +6,6 @@ mod attacks;
 mod control_load;
 mod grpc_client;
 mod health;
-mod pacing;
 mod quiet_tenant;
 mod report;
 mod session;

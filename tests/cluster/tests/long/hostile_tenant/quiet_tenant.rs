@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_cluster_tests::{DiskProbe, overlap};
 use holdfast_proto::v1;
+use holdfast_testkit::wait_out;
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::grpc_client::{GrpcClient, error_code};
-use super::pacing::{wait_for, wait_until};
 use super::session::{self, flat_path, write_claim};
 
 const LOCKS: usize = 8;
@@ -180,7 +180,7 @@ impl Callers {
         let is_behind =
             || self.seen.answered.iter().zip(&before).any(|(now, before)| now.load(Ordering::Relaxed) == *before);
         while is_behind() && Instant::now() < deadline {
-            wait_for(POLL_INTERVAL).await;
+            wait_out(POLL_INTERVAL).await;
         }
         let mut lost = std::mem::take(&mut *self.seen.lost.lock());
         if is_behind() {
@@ -217,10 +217,14 @@ impl Callers {
             if Instant::now() > deadline {
                 return Some("events are not told".to_owned());
             }
-            wait_for(POLL_INTERVAL).await;
+            wait_out(POLL_INTERVAL).await;
         }
         None
     }
+}
+
+async fn wait_until(due: Instant) {
+    tokio::time::sleep_until(due).await;
 }
 
 /// Who uses one of the locks.
@@ -241,7 +245,7 @@ impl Worker {
         for step in 0.. {
             wait_until(due).await;
             while self.seen.paused.load(Ordering::Relaxed) {
-                wait_for(POLL_INTERVAL).await;
+                wait_out(POLL_INTERVAL).await;
                 due += if due.elapsed() > period { period } else { Duration::ZERO };
             }
             if self.seen.stopped.load(Ordering::Relaxed) {

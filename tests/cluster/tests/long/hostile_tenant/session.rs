@@ -10,13 +10,13 @@ use holdfast_proto::v1::server_message::Message as Told;
 use holdfast_proto::v1::server_message::refused::Why;
 use holdfast_proto::v1::sessions_service_client::SessionsServiceClient;
 use holdfast_proto::v1::{self, ClientMessage, ServerMessage};
+use holdfast_testkit::wait_out;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Streaming};
 
 use super::grpc_client::{GrpcClient, RESPONSE_TIMEOUT};
-use super::pacing::wait_for;
 
 /// Messages that are sent before their answers are read.
 const MAX_IN_FLIGHT: usize = 256;
@@ -218,7 +218,7 @@ impl Session {
                 return Ok(());
             }
             messages.retain(|(request_id, _)| self.over_rate.contains(request_id));
-            wait_for(RETRY_DELAY).await;
+            wait_out(RETRY_DELAY).await;
         }
     }
 

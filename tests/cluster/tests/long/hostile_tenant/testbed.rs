@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use futures::future::join_all;
-use holdfast_testkit::{Cluster, Program, Setup, Tenant, free_address};
+use holdfast_testkit::{Cluster, Program, Setup, Tenant, free_address, wait_out};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -16,7 +16,6 @@ use super::attacks::{Attack, AttackFn, AttackResult};
 use super::control_load::ControlLoad;
 use super::grpc_client::{CallStats, GrpcClient};
 use super::health;
-use super::pacing::wait_for;
 use super::quiet_tenant::{QuietTenant, Window};
 use super::report::{Row, mib};
 use crate::resource_usage::{CpuSample, PeakMemory, rss};
@@ -119,7 +118,7 @@ impl TestBed {
     pub(crate) async fn measure_alone(&mut self) -> Result<Window, String> {
         let before = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await?;
         self.quiet.begin_window().await;
-        wait_for(self.scale.baseline).await;
+        wait_out(self.scale.baseline).await;
         let mut window = self.quiet.end_window().await;
         window.slice_ms = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await?.longest_slice_ms(&before);
         if window.lost.is_empty() { Ok(window) } else { Err(format!("nothing is calm: {:?}", window.lost)) }
@@ -226,7 +225,7 @@ impl TestBed {
         let frontends = GrpcClient::connect_to_all(&gateways, &self.control.key).await?;
         let _polite = ControlLoad::start(frontends, CONTROL_NAMESPACE.to_owned(), calls, busy);
         // The rate is found first.
-        wait_for(self.scale.baseline / 2).await;
+        wait_out(self.scale.baseline / 2).await;
         self.measure_alone().await
     }
 
@@ -243,7 +242,7 @@ impl TestBed {
             if is_back || Instant::now() > deadline {
                 return now;
             }
-            wait_for(POLL_INTERVAL).await;
+            wait_out(POLL_INTERVAL).await;
         }
     }
 
@@ -297,7 +296,7 @@ async fn run_round(run: AttackFn, enemy: Attacker) -> AttackResult {
         if !is_retryable(&status) || Instant::now() > deadline {
             return done.and(Err(format!("it can't be deleted: {status}")));
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
     done
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::namespace;
 
 /// More than two steps enter.
-const LOCKS: u64 = 1_300;
+const LOCKS: u64 = 600;
 
 /// Steps of one claim each enter so many.
 const SMALL_LOCKS: u64 = 5;

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
+use holdfast_testkit::wait_out;
 
 use super::AttackResult;
 use super::large_payloads::kibibyte_of_metadata;
 use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, Owner, run_concurrently, timestamp_in};
-use crate::hostile_tenant::pacing::wait_for;
 use crate::hostile_tenant::session::flat_path;
 
 const TTL: Duration = Duration::from_secs(600);
@@ -161,7 +161,7 @@ pub(super) async fn wait_nothing_held(enemy: &Attacker) -> AttackResult {
             Ok(_) => "something is still held".clone_into(&mut last),
             Err(status) => last = status.to_string(),
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
     Err(format!("not over within {END_TIMEOUT:?}: {last}"))
 }

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1::client_message::{Await, Message, Signal};
+use holdfast_testkit::wait_out;
 
 use super::AttackResult;
 use super::permits::wait_none;
 use crate::hostile_tenant::attacker::Attacker;
-use crate::hostile_tenant::pacing::wait_for;
 use crate::hostile_tenant::session::{Session, flat_path, lock_message, write_claim};
 
 /// Of one lock.
@@ -45,7 +45,7 @@ async fn wait_for_awaiting(enemy: &Attacker, count: usize) -> AttackResult {
         if begun.elapsed() > WAIT_TIMEOUT {
             return Err(format!("{awaiting} await conditions, and not {count}"));
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
 }
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::Message;
+use holdfast_testkit::wait_out;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::AttackResult;
 use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
-use crate::hostile_tenant::pacing::wait_for;
 use crate::hostile_tenant::session::{flat_path, lock_message, write_claim};
 
 /// The bytes that metadata may have.
@@ -105,7 +105,7 @@ pub(crate) async fn unread_answers(enemy: Attacker) -> AttackResult {
         _ = timeout(SEND_TIMEOUT, stream.write_all(requests.as_bytes())).await;
         unread.push(stream);
     }
-    wait_for(Duration::from_millis(enemy.scaled(5_000, 200) as u64)).await;
+    wait_out(Duration::from_millis(enemy.scaled(5_000, 200) as u64)).await;
     drop(unread);
     Ok(())
 }
@@ -125,7 +125,7 @@ pub(crate) async fn session_flood(enemy: Attacker) -> AttackResult {
         }
         sessions.push(session);
     }
-    wait_for(Duration::from_millis(enemy.scaled(5_000, 200) as u64)).await;
+    wait_out(Duration::from_millis(enemy.scaled(5_000, 200) as u64)).await;
     drop(sessions);
     Ok(())
 }

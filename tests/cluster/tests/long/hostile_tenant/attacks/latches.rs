@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::wait_for_latch_response::Outcome;
+use holdfast_testkit::wait_out;
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::AttackResult;
 use crate::hostile_tenant::attacker::{Attacker, is_retryable, run_concurrently};
 use crate::hostile_tenant::grpc_client::{GrpcClient, refused_limit};
-use crate::hostile_tenant::pacing::wait_for;
 use crate::hostile_tenant::session::flat_path;
 
 /// Ids that one call counts.
@@ -111,7 +111,7 @@ async fn wait_until_complete(
                 _ => return Err(format!("a waiter is refused: {status}")),
             },
         }
-        wait_for(RETRY_DELAY).await;
+        wait_out(RETRY_DELAY).await;
     }
 }
 
@@ -129,7 +129,7 @@ async fn wait_for_questions(enemy: &Attacker, what: &str, is_so: impl Fn(usize) 
         if begun.elapsed() > WAIT_TIMEOUT {
             return Err(format!("{what}: not within {WAIT_TIMEOUT:?}, {asked} do"));
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
 }
 

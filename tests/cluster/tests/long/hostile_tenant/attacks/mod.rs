@@ -134,7 +134,7 @@ pub(crate) const ALL: &[Attack] = &[
     Attack::new("lock-info", "a session of 17,000 holds says what it holds, again and again", |enemy| {
         Box::pin(connections::lock_info(enemy))
     }),
-    Attack::new("keep-alives", "signs of life of a session of 10,000 owners, as fast as it can", |enemy| {
+    Attack::new("keep-alives", "keep-alives of a session of 10,000 owners, as fast as possible", |enemy| {
         Box::pin(connections::keep_alives(enemy))
     }),
     Attack::new("reconnects", "50 sessions resume on new connections, again and again", |enemy| {

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1::client_message::{AcquirePermits, Message, Take};
+use holdfast_testkit::wait_out;
 use serde_json::{Value, json};
 
 use super::AttackResult;
 use crate::hostile_tenant::attacker::{Attacker, run_concurrently};
-use crate::hostile_tenant::pacing::wait_for;
 use crate::hostile_tenant::session::{Session, flat_path};
 
 /// What is wanted.
@@ -68,7 +68,7 @@ async fn wait_until(enemy: &Attacker, kind: &str, is_so: impl Fn(&Value) -> bool
         if begun.elapsed() > END_TIMEOUT {
             return Err(format!("not over within {END_TIMEOUT:?}: {now}"));
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn wait_none(enemy: &Attacker, kind: &str) -> AttackResult {
         if begun.elapsed() > END_TIMEOUT {
             return Err(format!("not gone within {END_TIMEOUT:?}: {page}"));
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use holdfast_proto::dlocks;
 use holdfast_proto::dlocks::locks_service_api_client::LocksServiceApiClient;
 use holdfast_rpc::PREAMBLE;
+use holdfast_testkit::wait_out;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
@@ -16,7 +17,6 @@ use tokio::time::{Instant, timeout_at};
 use super::AttackResult;
 use crate::hostile_tenant::attacker::{Attacker, run_concurrently};
 use crate::hostile_tenant::grpc_client::{GrpcClient, error_code};
-use crate::hostile_tenant::pacing::wait_for;
 
 /// Where they come from: no process of the service and no tenant has this address.
 const STRANGER: [u8; 4] = [127, 0, 0, 9];
@@ -83,7 +83,7 @@ async fn send_and_read(mut stream: TcpStream, bytes: &[u8], pace: Pace) -> io::R
         Some(pause) => {
             for byte in bytes {
                 stream.write_all(&[*byte]).await?;
-                wait_for(pause).await;
+                wait_out(pause).await;
             }
         }
     }

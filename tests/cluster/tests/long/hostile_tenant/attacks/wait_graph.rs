@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::Lock;
+use holdfast_testkit::wait_out;
 use tokio::task::JoinSet;
 
 use super::AttackResult;
 use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
 use crate::hostile_tenant::grpc_client::{GrpcClient, refused_limit};
-use crate::hostile_tenant::pacing::wait_for;
 use crate::hostile_tenant::session::{flat_path, lock_message, read_claim, write_claim};
 
 const HOLDS_EACH: usize = 66;
@@ -196,7 +196,7 @@ async fn hang_up_all(enemy: &Attacker, grpc: &GrpcClient, mut callers: JoinSet<(
         if Instant::now() > deadline {
             return Err("places stand of callers that have gone".to_owned());
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
     Ok(())
 }
@@ -220,7 +220,7 @@ pub(crate) async fn hang_ups(enemy: Attacker) -> AttackResult {
         if waiting_count(&enemy, &grpc).await.unwrap_or(0) + refused >= all {
             break;
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
     hang_up_all(&enemy, &grpc, callers).await?;
     // Another request joins the queue as before.
@@ -252,7 +252,7 @@ pub(crate) async fn waits(enemy: Attacker) -> AttackResult {
                         refused.fetch_add(1, Ordering::Relaxed);
                         return;
                     }
-                    wait_for(delay).await;
+                    wait_out(delay).await;
                     delay = (2 * delay).min(MAX_RETRY_DELAY);
                 }
             });
@@ -268,7 +268,7 @@ pub(crate) async fn waits(enemy: Attacker) -> AttackResult {
         if Instant::now() > deadline {
             return Err(format!("of {count} callers only {waiting} wait, and {refused} are refused"));
         }
-        wait_for(POLL_INTERVAL).await;
+        wait_out(POLL_INTERVAL).await;
     }
     let refused = refused.load(Ordering::Relaxed);
     if refused < count - enemy.max_held_calls {

@@ -46,7 +46,7 @@ const MAX_REQUESTS: usize = 4;
 /// The shortest is the least that the namespace takes.
 const TTLS_MS: [u64; 3] = [2_000, 2_500, 3_000];
 const TRANSITIONS_MS: [u64; 4] = [0, 0, 500, 1_000];
-/// How long a session lives after its last sign of life at most, with its transition.
+/// The longest time that a session lives after its last keep-alive, with its transition.
 pub(crate) const MAX_SOFT_LIFE: Duration = Duration::from_millis(TTLS_MS[2] + TRANSITIONS_MS[3]);
 /// Longest time between two things that a client does.
 const MAX_PAUSE_MS: u64 = 250;

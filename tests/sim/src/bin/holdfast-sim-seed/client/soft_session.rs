@@ -176,7 +176,7 @@ impl SoftSession {
             self.violated(&format!("it has {known:?} and gets {session_id}, resumed: {resumed}"));
         }
         let opened_in = known.map_or(table_epoch, |(_, epoch)| epoch);
-        // A resume at a later leader is no sign of life.
+        // A resume at a later leader does not count as a keep-alive.
         if !resumed || opened_in == table_epoch {
             self.world.claims.lives(&session_id, sent, ttl, transition);
         }

@@ -1,4 +1,4 @@
-//! Granted requests that a resumed client shows, and how they get into what is known of its session.
+//! Restores the request table of a resumed session from its client's receipts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::request_table::{RequestState, RequestTable};
 
 /// A granted request whose receipt is good.
 #[derive(Debug)]
-pub(super) struct ShownRequest {
+pub(super) struct ReceiptedRequest {
     lock: Arc<Lock>,
     /// In order of path.
     claims: BTreeMap<Vec<String>, (Mode, FencingToken)>,
 }
 
-impl ShownRequest {
+impl ReceiptedRequest {
     /// Takes a request from a list. A path that it names twice counts once: no receipt says so of it.
     pub(super) fn of(granted: &GrantedLock) -> Self {
         let claims = granted.resources.iter().map(|held| (held.path.0.clone(), (held.mode, held.fencing_token)));
@@ -42,7 +42,7 @@ impl ShownRequest {
 }
 
 /// Returns what a request asks for, in order of path: each path once, in the stronger mode, without a token.
-pub(super) fn asked_claims(resources: &[Resource]) -> Vec<(&[String], Mode, FencingToken)> {
+pub(super) fn requested_claims(resources: &[Resource]) -> Vec<(&[String], Mode, FencingToken)> {
     let mut modes: BTreeMap<&[String], Mode> = BTreeMap::new();
     for resource in resources {
         let mode = modes.entry(&resource.path).or_insert(resource.mode);
@@ -53,14 +53,14 @@ pub(super) fn asked_claims(resources: &[Resource]) -> Vec<(&[String], Mode, Fenc
 
 impl RequestTable {
     /// Returns what a request asks for, as in its receipts.
-    pub(super) fn asked_claims(&self, request_id: &str) -> Option<Vec<(&[String], Mode, FencingToken)>> {
-        self.requests.get(request_id).map(|request| asked_claims(&request.lock.resources))
+    pub(super) fn requested_claims(&self, request_id: &str) -> Option<Vec<(&[String], Mode, FencingToken)>> {
+        self.requests.get(request_id).map(|request| requested_claims(&request.lock.resources))
     }
 
     /// Returns what a request asked for with the tokens that it holds. `None` if it does not hold all of it.
     pub(super) fn granted_claims(&self, request_id: &str) -> Option<Vec<(&[String], Mode, FencingToken)>> {
         let request = self.requests.get(request_id).filter(|request| request.state == RequestState::Granted)?;
-        let mut claims = asked_claims(&request.lock.resources);
+        let mut claims = requested_claims(&request.lock.resources);
         for (path, _, token) in &mut claims {
             if request.lost.iter().any(|lost| lost.0 == *path) {
                 return None;
@@ -72,7 +72,7 @@ impl RequestTable {
     }
 
     /// Enters a request that was shown, for as much of it as the client lists as held. The rest of it is lost.
-    pub(super) fn enter_shown(&mut self, shown: &ShownRequest) {
+    pub(super) fn enter_receipted(&mut self, shown: &ReceiptedRequest) {
         let mut lost = Vec::new();
         for (path, (mode, token)) in &shown.claims {
             let hold = self.holds.get_mut(path).and_then(|holds| holds.get_mut(*token));
@@ -109,8 +109,8 @@ mod tests {
         ReportedHold { path: Path::flat(path), mode, fencing_token }
     }
 
-    fn shown(request_id: &str, holder: Option<&str>, resources: &[ReportedHold]) -> ShownRequest {
-        ShownRequest::of(&GrantedLock {
+    fn shown(request_id: &str, holder: Option<&str>, resources: &[ReportedHold]) -> ReceiptedRequest {
+        ReceiptedRequest::of(&GrantedLock {
             request_id: request_id.to_owned(),
             holder: holder.map(str::to_owned),
             resources: resources.to_vec(),
@@ -123,15 +123,15 @@ mod tests {
         let mut table = RequestTable::new("se_1");
         table.add_reported(hold("a", Mode::Write, 7));
         table.add_reported(hold("c", Mode::Read, 9));
-        table.enter_shown(&shown("r1", None, &[hold("a", Mode::Read, 7), hold("b", Mode::Write, 8)]));
+        table.enter_receipted(&shown("r1", None, &[hold("a", Mode::Read, 7), hold("b", Mode::Write, 8)]));
         assert!(!table.knows_requests());
         assert_eq!(table.unproven(), [(vec!["c".to_owned()], 9)], "no receipt is about it");
         assert_eq!(table.mode(&Path::flat("a"), 7), Some(Mode::Read), "the receipt counts, not the list");
-        table.enter_shown(&shown("r2", None, &[hold("c", Mode::Read, 10)]));
+        table.enter_receipted(&shown("r2", None, &[hold("c", Mode::Read, 10)]));
         assert_eq!(table.state("r2"), None, "it is about another grant");
-        table.enter_shown(&shown("r3", Some("t"), &[hold("c", Mode::Read, 9)]));
+        table.enter_receipted(&shown("r3", Some("t"), &[hold("c", Mode::Read, 9)]));
         assert!(table.knows_requests() && table.unproven().is_empty());
-        table.enter_shown(&shown("r4", Some("u"), &[hold("c", Mode::Read, 9)]));
+        table.enter_receipted(&shown("r4", Some("u"), &[hold("c", Mode::Read, 9)]));
         assert_eq!(table.state("r4"), None, "it is of another thread");
         assert_eq!(table.granted_claims("r1"), None, "a part of it is lost");
         let path = ["c".to_owned()];
@@ -142,7 +142,8 @@ mod tests {
     fn a_path_that_is_asked_for_twice_counts_once_in_the_stronger_mode() {
         let resource = |path: &str, mode| Resource { path: vec![path.to_owned()], mode };
         let asked = [resource("b", Mode::Read), resource("a", Mode::Read), resource("b", Mode::Write)];
-        let claims: Vec<_> = asked_claims(&asked).into_iter().map(|(path, mode, _)| (path[0].as_str(), mode)).collect();
+        let claims: Vec<_> =
+            requested_claims(&asked).into_iter().map(|(path, mode, _)| (path[0].as_str(), mode)).collect();
         assert_eq!(claims, [("a", Mode::Read), ("b", Mode::Write)]);
     }
 }

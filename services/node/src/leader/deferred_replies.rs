@@ -1,5 +1,6 @@
-//! Replies about latches and barriers that are held back until the latch or barrier is settled. They are no state:
-//! whoever waits sends the query to the next leader, and nothing is missed, because a final outcome never changes.
+//! Replies about latches and barriers that are held back until the latch or barrier is settled. They are not
+//! replicated: a gateway repeats its query at the next leader. It misses nothing, because a final outcome never
+//! changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use tokio::task::yield_now;
 
 use super::NamespaceKey;
 
-/// Callers of one namespace that are replied to at a time, once what they wait for is settled. Thousands at once would
-/// delay the calls of all others in the process.
+/// Number of callers of one namespace that get a reply at a time, once their latch or barrier is settled. Thousands at
+/// once would delay the calls of all others in the process.
 const MAX_REPLYING: usize = 64;
-/// Callers that one signal wakes.
+/// Number of callers that one signal wakes.
 const WAKE_SIZE: usize = 64;
-/// Callers that are woken before any other task runs.
+/// Number of callers that are woken before any other task runs.
 const MAX_RELEASED_AT_ONCE: usize = 4 * WAKE_SIZE;
 
 /// The held-back replies of a shard's leader. They end with it.
 #[derive(Default)]
-pub(crate) struct HeldQuestions {
+pub(crate) struct DeferredReplies {
     namespaces: HashMap<NamespaceKey, OfNamespace>,
     /// Each held question has a clone.
     count: Arc<()>,
@@ -61,7 +62,7 @@ struct OfThing {
 }
 
 /// A held-back reply. Dropping it ends it.
-pub(crate) struct HeldQuestion {
+pub(crate) struct DeferredReply {
     settled: watch::Receiver<()>,
     turns: Arc<Semaphore>,
     _counts: [Arc<()>; 3],
@@ -75,14 +76,14 @@ pub(crate) struct Released {
 }
 
 impl Released {
-    /// Few callers, or those of a leader that leads no more.
+    /// Replies released at once: few callers, or the callers of a leader that no longer leads.
     pub(super) fn at_once(signal: impl Send + 'static) -> Self {
         Self { callers: 0, _signal: Box::new(signal) }
     }
 }
 
 /// The turn of one caller to be replied to. Dropping it lets the next one have it.
-pub(crate) type Turn = OwnedSemaphorePermit;
+pub(crate) type ReplyPermit = OwnedSemaphorePermit;
 
 /// Wakes callers, after the lock of the state is released. Very many are woken in turns with other tasks: waking ten
 /// thousand at once would keep the thread that applies commands for tens of milliseconds.
@@ -97,7 +98,7 @@ pub(crate) fn release(mut released: Vec<Released>) {
         return;
     }
     let later = released.split_off(now);
-    spawn_temporary("released callers", async move {
+    spawn_temporary("released_calls", async move {
         let mut woken = WAKE_SIZE;
         for one in later {
             if woken + one.callers > WAKE_SIZE {
@@ -127,17 +128,17 @@ impl OfThing {
     }
 }
 
-impl HeldQuestion {
-    /// Waits until the latch or barrier is settled, or this replica leads no more, and then for the turn of this caller
-    /// among those of its namespace.
-    pub(crate) async fn settled(&mut self) -> Option<Turn> {
+impl DeferredReply {
+    /// Waits until the latch or barrier is settled, or this replica no longer leads, and then for the turn of this
+    /// caller among the callers of its namespace.
+    pub(crate) async fn settled(&mut self) -> Option<ReplyPermit> {
         while self.settled.changed().await.is_ok() {}
         // They are never closed.
         Arc::clone(&self.turns).acquire_owned().await.ok()
     }
 }
 
-impl HeldQuestions {
+impl DeferredReplies {
     /// Holds a reply about a latch or a barrier back.
     ///
     /// # Errors
@@ -147,7 +148,7 @@ impl HeldQuestions {
         namespace: &NamespaceRef,
         kind: Kind,
         path: &Path,
-    ) -> Result<HeldQuestion, &'static Limit> {
+    ) -> Result<DeferredReply, &'static Limit> {
         let thing = (kind, path.clone());
         let of_namespace = self.namespaces.entry(NamespaceKey::of(namespace)).or_default();
         let held = of_namespace.things.get(&thing).map_or(0, |of_thing| clones(&of_thing.count));
@@ -163,7 +164,7 @@ impl HeldQuestions {
         let of_thing = of_namespace.things.entry(thing).or_default();
         let counts = [&self.count, &of_namespace.count, &of_thing.count].map(Arc::clone);
         let settled = if held > 0 && is_enabled(Mutation::LatchWakesOne) { forgotten() } else { of_thing.subscribe() };
-        Ok(HeldQuestion { settled, turns: Arc::clone(&of_namespace.turns), _counts: counts })
+        Ok(DeferredReply { settled, turns: Arc::clone(&of_namespace.turns), _counts: counts })
     }
 
     /// Adds to a response to a query about latches how many replies about each are held back: one look-up for each.
@@ -208,7 +209,7 @@ impl HeldQuestions {
     }
 }
 
-/// Returns what is never settled: for a mutation.
+/// Returns a signal that never fires: for a mutation.
 fn forgotten() -> watch::Receiver<()> {
     let (sender, receiver) = watch::channel(());
     std::mem::forget(sender);
@@ -231,7 +232,7 @@ mod tests {
         NamespaceRef { account: AccountId(account), name: "n".into(), incarnation: Incarnation(2) }
     }
 
-    fn is_settled(question: &mut HeldQuestion) -> bool {
+    fn is_settled(question: &mut DeferredReply) -> bool {
         question.settled().now_or_never().is_some()
     }
 
@@ -255,13 +256,13 @@ mod tests {
 
     #[test]
     fn a_latch_shows_who_waits_for_it_now_and_for_nothing_else() {
-        let mut all = HeldQuestions::default();
-        let hold = |all: &mut HeldQuestions, account, kind, path| {
+        let mut all = DeferredReplies::default();
+        let hold = |all: &mut DeferredReplies, account, kind, path| {
             all.hold(&namespace(account), kind, &Path::flat(path)).unwrap()
         };
         let mut its: Vec<_> = (0..3).map(|_| hold(&mut all, 1, Kind::Latch, "a")).collect();
         let _others = [hold(&mut all, 1, Kind::Barrier, "a"), hold(&mut all, 2, Kind::Latch, "a")];
-        let shown = |all: &HeldQuestions| {
+        let shown = |all: &DeferredReplies| {
             let mut response = Response::Latches { latches: vec![latch("a"), latch("b")], more: false };
             all.complete(&namespace(1), &mut response);
             let Response::Latches { latches, .. } = response else { panic!("{response:?}") };
@@ -279,8 +280,8 @@ mod tests {
 
     #[test]
     fn all_replies_about_a_thing_go_when_it_is_settled_and_no_others() {
-        let mut all = HeldQuestions::default();
-        let hold = |all: &mut HeldQuestions, account, kind, path| {
+        let mut all = DeferredReplies::default();
+        let hold = |all: &mut DeferredReplies, account, kind, path| {
             all.hold(&namespace(account), kind, &Path::flat(path)).unwrap()
         };
         let (latch, barrier) = (Kind::Latch, Kind::Barrier);
@@ -299,7 +300,7 @@ mod tests {
 
     #[tokio::test]
     async fn very_many_callers_are_woken_in_turns_with_other_tasks_and_those_who_left_take_no_room() {
-        let mut all = HeldQuestions::default();
+        let mut all = DeferredReplies::default();
         let mut hold = || all.hold(&namespace(1), Kind::Latch, &Path::flat("a")).unwrap();
         for _ in 0..2_000 {
             drop(hold());
@@ -317,15 +318,16 @@ mod tests {
 
     #[test]
     fn so_many_callers_of_a_namespace_are_replied_to_at_a_time_whatever_the_others_do() {
-        let mut all = HeldQuestions::default();
+        let mut all = DeferredReplies::default();
         let hold =
-            |all: &mut HeldQuestions, account| all.hold(&namespace(account), Kind::Latch, &Path::flat("a")).unwrap();
+            |all: &mut DeferredReplies, account| all.hold(&namespace(account), Kind::Latch, &Path::flat("a")).unwrap();
         let mut its: Vec<_> = (0..2 * MAX_REPLYING).map(|_| hold(&mut all, 1)).collect();
         let mut of_another = hold(&mut all, 2);
         for account in [1, 2] {
             all.settled(&namespace(account), Kind::Latch, &Path::flat("a"));
         }
-        let turns: Vec<Turn> = its.iter_mut().filter_map(|held| held.settled().now_or_never().flatten()).collect();
+        let turns: Vec<ReplyPermit> =
+            its.iter_mut().filter_map(|held| held.settled().now_or_never().flatten()).collect();
         assert_eq!(turns.len(), MAX_REPLYING);
         assert!(is_settled(&mut of_another), "another namespace has its own turns");
         drop(turns);
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn no_more_are_held_than_the_limits_allow_and_other_things_and_shards_have_their_own() {
-        let mut all = HeldQuestions::default();
+        let mut all = DeferredReplies::default();
         let mut held = Vec::new();
         let latches = MAX_QUESTIONS_OF_SHARD / MAX_QUESTIONS_OF_LATCH;
         let of_namespace = MAX_QUESTIONS_OF_NAMESPACE / MAX_QUESTIONS_OF_LATCH;
@@ -346,7 +348,7 @@ mod tests {
         }
         assert_eq!(all.hold(&namespace(0), Kind::Barrier, &Path::flat("x")).err(), Some(&QUESTIONS_OF_NAMESPACE));
         assert_eq!(all.hold(&namespace(99), Kind::Barrier, &Path::flat("x")).err(), Some(&QUESTIONS_OF_SHARD));
-        let mut of_other_shard = HeldQuestions::default();
+        let mut of_other_shard = DeferredReplies::default();
         assert!(of_other_shard.hold(&namespace(0), Kind::Latch, &Path::flat("0")).is_ok());
         held.truncate(held.len() - 1);
         assert!(all.hold(&namespace(99), Kind::Barrier, &Path::flat("x")).is_ok());

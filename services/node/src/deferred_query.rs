@@ -13,11 +13,11 @@ use holdfast_rpc::ReplyHandle;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::call_handler::{not_leader, not_leader_outcome};
-use crate::leader::HeldQuestion;
+use crate::leader::DeferredReply;
 use crate::replica::ShardReplica;
 
 /// A query that its caller lets the leader hold back.
-pub(crate) struct HeldQuery<'a> {
+pub(crate) struct DeferredQuery<'a> {
     pub(crate) shard: &'a ShardReplica,
     pub(crate) caller: &'a ReplyHandle,
     /// Until when.
@@ -25,8 +25,8 @@ pub(crate) struct HeldQuery<'a> {
     pub(crate) deadline: Instant,
 }
 
-/// What is waited for. Once it is final, it never changes.
-pub(crate) struct Question {
+/// A query that waits for an outcome. A final outcome never changes.
+pub(crate) struct AwaitedStatus {
     query: Query,
     namespace: NamespaceRef,
     kind: Kind,
@@ -34,16 +34,16 @@ pub(crate) struct Question {
 }
 
 /// What a leader knows of it now.
-enum QuestionRead {
+enum StatusRead {
     /// The reply is final.
     Final(Reply),
     /// It may still change.
-    Held(Reply, HeldQuestion),
+    Held(Reply, DeferredReply),
     /// The replica can't tell.
     Rejected(Outcome),
 }
 
-impl Question {
+impl AwaitedStatus {
     /// Waits until the status of a latch is final.
     pub(crate) fn of_latch(latch: LatchRef) -> Self {
         let (namespace, path) = (latch.namespace.clone(), latch.path.clone());
@@ -58,22 +58,22 @@ impl Question {
     }
 }
 
-impl HeldQuery<'_> {
+impl DeferredQuery<'_> {
     /// Replies once the outcome is final, or the time is over. Returns `None` if the caller has disconnected.
-    pub(crate) async fn wait(&self, question: Question, wait_ms: u64) -> Option<Outcome> {
+    pub(crate) async fn wait(&self, question: AwaitedStatus, wait_ms: u64) -> Option<Outcome> {
         let until = Instant::now().checked_add(Duration::from_millis(wait_ms)).unwrap_or(self.until).min(self.until);
         let (mut is_deferred, mut turn) = (false, None);
         loop {
             let read = self.read(&question).await;
-            let is_elsewhere = !matches!(read, Ok(QuestionRead::Final(_) | QuestionRead::Held(..)));
+            let is_elsewhere = !matches!(read, Ok(StatusRead::Final(_) | StatusRead::Held(..)));
             if is_deferred && is_elsewhere && is_enabled(Mutation::LatchCompleteLost) {
                 sleep_until(until).await;
             }
             let (reply, mut held) = match read {
                 Err(error) => return Some(not_leader_outcome(error)),
-                Ok(QuestionRead::Rejected(outcome)) => return Some(outcome),
-                Ok(QuestionRead::Final(reply)) => return Some(encoded(&reply)),
-                Ok(QuestionRead::Held(reply, held)) => (reply, held),
+                Ok(StatusRead::Rejected(outcome)) => return Some(outcome),
+                Ok(StatusRead::Final(reply)) => return Some(encoded(&reply)),
+                Ok(StatusRead::Held(reply, held)) => (reply, held),
             };
             if Instant::now() >= until {
                 return Some(encoded(&reply));
@@ -98,10 +98,10 @@ impl HeldQuery<'_> {
     }
 
     /// Reads under the lease and, unless the outcome is final, holds the reply back in the same step.
-    async fn read(&self, question: &Question) -> Result<QuestionRead, NotLeader> {
+    async fn read(&self, question: &AwaitedStatus) -> Result<StatusRead, NotLeader> {
         let shard = self.shard;
         if let Err(failed) = shard.machine.check_health() {
-            return Ok(QuestionRead::Rejected(Outcome::NotProposed(failed.0)));
+            return Ok(StatusRead::Rejected(Outcome::NotProposed(failed.0)));
         }
         let answer = |term, clock_ms| {
             shard.machine.with_leader_state(term, |core, table| {
@@ -115,16 +115,16 @@ impl HeldQuery<'_> {
                     _ => true,
                 };
                 if is_final {
-                    return QuestionRead::Final(reply);
+                    return StatusRead::Final(reply);
                 }
                 match table.questions.hold(&question.namespace, question.kind, &question.path) {
-                    Ok(held) => QuestionRead::Held(reply, held),
-                    Err(limit) => QuestionRead::Final(Reply { outcome: Err(too_many(limit, question.kind)), ..reply }),
+                    Ok(held) => StatusRead::Held(reply, held),
+                    Err(limit) => StatusRead::Final(Reply { outcome: Err(too_many(limit, question.kind)), ..reply }),
                 }
             })
         };
         let seen = shard.group.read(shard.reads, self.deadline, |permit| answer(permit.term, permit.clock_ms)).await?;
-        Ok(seen.unwrap_or_else(|| QuestionRead::Rejected(not_leader(shard))))
+        Ok(seen.unwrap_or_else(|| StatusRead::Rejected(not_leader(shard))))
     }
 }
 

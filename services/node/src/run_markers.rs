@@ -3,9 +3,9 @@
 //! A panic is caught. An exhausted stack or a lack of memory ends the process, and would do so at every start, when the
 //! entry is applied again. A node notes that it runs, and removes the note when it stops. Where two runs ended without
 //! that, and the second soon after its start, the next one applies one section at a time until it is ready, and notes
-//! each step before it. A step that is still noted at a start is suspected, and the run that starts notes its steps too.
-//! If that one ends at the same step, the step ends the process: its shard does not try it again. A process that is
-//! killed by somebody else ends at another step each time.
+//! each step before it. A step that is still noted at a start is suspected, and the run that starts notes its steps
+//! too. If that one ends at the same step, the step ends the process: its shard does not try it again. A process killed
+//! from outside ends at another step each time.
 //!
 //! The notes outlast the process, not the machine: they are not synced. Losing them costs further starts.
 
@@ -27,7 +27,7 @@ const STEP_FILE: &str = "applying";
 const SUSPECT_FILE: &str = "suspect";
 /// A run that ends so soon may have ended at what it applied from its log.
 const SHORT_RUN_MS: u64 = 60_000;
-/// What is due, in the note of a step.
+/// The step that ends due holds and waits, in its note.
 const EXPIRY: &str = "due";
 
 /// A step of a section that ends the process.
@@ -62,7 +62,7 @@ impl FatalStep {
         format!("{term} {index} {step} {left_out} {shard}\n")
     }
 
-    /// Reads a note; `None` if there is none, or none that can be read.
+    /// Reads a note; `None` if it is missing or unreadable.
     fn read(path: &Path) -> Option<Self> {
         Self::decode(&fs::read_to_string(path).ok()?)
     }
@@ -81,13 +81,13 @@ impl FatalStep {
 }
 
 /// The notes of a node that runs. They are removed when it is dropped.
-pub(crate) struct RunNotes {
+pub(crate) struct RunMarkers {
     data_dir: PathBuf,
     ended_at: Option<FatalStep>,
-    steps: Option<Arc<StepNotes>>,
+    steps: Option<Arc<StepMarkers>>,
 }
 
-impl RunNotes {
+impl RunMarkers {
     /// Notes that the node runs. The data directory is locked by this process; `now_ms` is the wall clock.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl RunNotes {
         let ended_at = suspect(data_dir, noted)?;
         let last = starts.last().map(|start| format!("{start}\n")).unwrap_or_default();
         fs::write(&runs_path, format!("{last}{now_ms}\n"))?;
-        let steps = if is_careful { Some(Arc::new(StepNotes::open(&step_path)?)) } else { None };
+        let steps = if is_careful { Some(Arc::new(StepMarkers::open(&step_path)?)) } else { None };
         Ok(Self { data_dir: data_dir.to_owned(), ended_at, steps })
     }
 
@@ -112,16 +112,16 @@ impl RunNotes {
     }
 
     /// Forgets that step: it is stored elsewhere.
-    pub(crate) fn forget_end(&self) {
-        remove_note(&self.data_dir, SUSPECT_FILE);
+    pub(crate) fn remove_end(&self) {
+        remove_marker(&self.data_dir, SUSPECT_FILE);
         match &self.steps {
             Some(steps) => steps.clear(),
-            None => remove_note(&self.data_dir, STEP_FILE),
+            None => remove_marker(&self.data_dir, STEP_FILE),
         }
     }
 
     /// Returns where steps are noted, if they are to be.
-    pub(crate) fn steps(&self) -> Option<&Arc<StepNotes>> {
+    pub(crate) fn steps(&self) -> Option<&Arc<StepMarkers>> {
         self.steps.as_ref()
     }
 
@@ -131,18 +131,18 @@ impl RunNotes {
             let _turn = steps.turn();
             steps.is_on.store(false, Ordering::Release);
         }
-        remove_note(&self.data_dir, STEP_FILE);
-        remove_note(&self.data_dir, SUSPECT_FILE);
+        remove_marker(&self.data_dir, STEP_FILE);
+        remove_marker(&self.data_dir, SUSPECT_FILE);
     }
 
     /// Notes that the node has stopped.
     pub(crate) fn end(&self) {
         self.finish_steps();
-        remove_note(&self.data_dir, RUNS_FILE);
+        remove_marker(&self.data_dir, RUNS_FILE);
     }
 }
 
-impl Drop for RunNotes {
+impl Drop for RunMarkers {
     fn drop(&mut self) {
         self.end();
     }
@@ -157,28 +157,28 @@ fn suspect(data_dir: &Path, noted: Option<FatalStep>) -> io::Result<Option<Fatal
     }
     match noted {
         Some(noted) => fs::write(suspect_path, noted.encode())?,
-        None => remove_note(data_dir, SUSPECT_FILE),
+        None => remove_marker(data_dir, SUSPECT_FILE),
     }
     // Or a run that ends before its first step would count as one that ended at this.
-    remove_note(data_dir, STEP_FILE);
+    remove_marker(data_dir, STEP_FILE);
     Ok(None)
 }
 
-fn remove_note(data_dir: &Path, name: &str) {
+fn remove_marker(data_dir: &Path, name: &str) {
     match fs::remove_file(data_dir.join(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => tracing::warn!(%error, name, "can't remove a note"),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => tracing::warn!(%error, name, "run note not removed"),
         _ => {}
     }
 }
 
 /// Where a node notes each step before it, one section at a time.
-pub(crate) struct StepNotes {
+pub(crate) struct StepMarkers {
     file: File,
     turn: Mutex<()>,
     is_on: AtomicBool,
 }
 
-impl StepNotes {
+impl StepMarkers {
     /// What was noted before stays until the first step.
     fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().write(true).create(true).truncate(false).open(path)?;
@@ -208,7 +208,7 @@ impl StepNotes {
     /// Replaces the first line. The rest is of earlier steps and has no meaning.
     fn write(&self, line: &str) {
         if let Err(error) = self.file.write_all_at(line.as_bytes(), 0) {
-            tracing::warn!(%error, "can't note which step is being applied");
+            tracing::warn!(%error, "step note not written");
         }
     }
 }
@@ -220,12 +220,12 @@ mod tests {
     use super::*;
 
     /// A run whose process ends without stopping.
-    fn end_process(notes: RunNotes) {
+    fn end_process(notes: RunMarkers) {
         std::mem::forget(notes);
     }
 
-    fn begin(dir: &TempDir, now_ms: u64) -> RunNotes {
-        RunNotes::begin(dir.path(), now_ms).expect("notes are written")
+    fn begin(dir: &TempDir, now_ms: u64) -> RunMarkers {
+        RunMarkers::begin(dir.path(), now_ms).expect("notes are written")
     }
 
     fn step(step: ApplyStep) -> FatalStep {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     /// A run that ends after it noted these steps, each in place of the one before.
-    fn end_after(notes: RunNotes, noted: &[Option<ApplyStep>]) {
+    fn end_after(notes: RunMarkers, noted: &[Option<ApplyStep>]) {
         let steps = Arc::clone(notes.steps().expect("it notes its steps"));
         for noted in noted {
             noted.map_or_else(|| steps.clear(), |noted| steps.record(&step(noted)));
@@ -286,7 +286,7 @@ mod tests {
             end_after(suspecting, &[None, Some(ApplyStep::Command(5)), Some(last)]);
             let next = begin(&dir, 2 + SHORT_RUN_MS);
             assert_eq!(next.ended_at(), Some(&step(last)));
-            next.forget_end();
+            next.remove_end();
             end_process(next);
             let later = begin(&dir, 3);
             assert_eq!(later.ended_at(), None, "it is told once");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_notes_are_none() {
+    fn damaged_markers_are_none() {
         let dir = tempdir().expect("there is a disk");
         for text in ["", "\n", "1 2 3 4", "1 2 3 locks_00\n", "1 2 x 0 locks_00\n", "1 -2 due 0 locks_00\n"] {
             fs::write(dir.path().join(STEP_FILE), text).expect("it is written");

@@ -1,5 +1,5 @@
-//! What is known of sessions whose connections ended: it is reported to leaders of new epochs until the session has
-//! ended or was resumed.
+//! Keeps the ledgers of sessions whose connections ended: the gateway reports a ledger to leaders of new epochs until
+//! its session has ended or was resumed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::epoch_report::{EpochReport, Reported, await_report};
 use super::handle::SessionHandle;
 use super::request_table::RequestTable;
 
-/// Bytes of what is kept in this process; the oldest is dropped first.
+/// Maximum bytes of kept ledgers in this process; the oldest is dropped first.
 const MAX_BYTES: usize = 64 * 1_024 * 1_024;
-/// What a session counts as besides its requests.
+/// Bytes that a session counts as, without its requests.
 const OVERHEAD: usize = 4 * 1_024;
 
-/// Counts what is kept.
+/// Counts the kept ledgers.
 #[derive(Debug, Default)]
-pub(crate) struct KeptLedgers(Arc<Mutex<Kept>>);
+pub(crate) struct RetainedLedgers(Arc<Mutex<Retained>>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Retained {
     /// By number, the oldest first.
     ledgers: VecDeque<(u64, usize, CancellationToken)>,
     bytes: usize,
@@ -32,9 +32,9 @@ struct Kept {
 }
 
 /// Counts one of them for as long as it is kept.
-struct LedgerGauge(Arc<Mutex<Kept>>, u64);
+struct LedgerGauge(Arc<Mutex<Retained>>, u64);
 
-impl KeptLedgers {
+impl RetainedLedgers {
     /// Counts one more, and drops the oldest ones that it leaves no room for. `None` if it is too large. The token is
     /// cancelled when it is dropped itself.
     fn add(&self, bytes: usize) -> Option<(LedgerGauge, CancellationToken)> {
@@ -69,8 +69,8 @@ impl Drop for LedgerGauge {
     }
 }
 
-/// What is known of a session that has no connection here.
-pub(super) struct KeptLedger {
+/// The ledger of a session that has no connection here.
+pub(super) struct RetainedLedger {
     pub(super) session: Arc<SessionHandle>,
     pub(super) requests: RequestTable,
     pub(super) promised: Revision,
@@ -79,12 +79,12 @@ pub(super) struct KeptLedger {
     pub(super) report: Option<EpochReport>,
 }
 
-impl KeptLedger {
+impl RetainedLedger {
     /// Keeps it in a task of its own.
     pub(super) fn spawn(mut self) {
-        let ledgers = &self.session.service.inner.kept_ledgers;
+        let ledgers = &self.session.service.inner.retained_ledgers;
         let Some((counted, dropped)) = ledgers.add(self.requests.bytes()) else { return };
-        spawn_temporary("ledger of a session", async move {
+        spawn_temporary("session_ledger", async move {
             dropped.run_until_cancelled(self.run()).await;
             drop(counted);
         });
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_dropped_for_want_of_room_and_one_that_ends_makes_room() {
-        let ledgers = KeptLedgers::default();
+        let ledgers = RetainedLedgers::default();
         let half = MAX_BYTES / 2 - OVERHEAD;
         assert!(ledgers.add(MAX_BYTES).is_none());
         let (first, first_dropped) = ledgers.add(half).expect("there is room");

@@ -28,7 +28,7 @@ const MAX_ANSWERING: usize = 64;
 
 /// Counts the held calls of each account. Clones share the counts.
 #[derive(Clone, Default)]
-pub(crate) struct HeldCalls {
+pub(crate) struct DeferredCalls {
     counts: Arc<Mutex<HashMap<(Sharer, Kind), Count>>>,
 }
 
@@ -54,19 +54,19 @@ impl Default for Count {
 }
 
 /// A call that is counted until it is dropped.
-pub(crate) struct HeldCall {
-    calls: HeldCalls,
+pub(crate) struct DeferredCall {
+    calls: DeferredCalls,
     counted_as: (Sharer, Kind),
     bytes: u64,
 }
 
-impl fmt::Debug for HeldCall {
+impl fmt::Debug for DeferredCall {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("HeldCall").field("bytes", &self.bytes).finish_non_exhaustive()
+        to.debug_struct("DeferredCall").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 
-impl HeldCalls {
+impl DeferredCalls {
     /// Returns the limits of held calls, each with how much a sharer uses.
     pub(crate) fn used(&self, sharer: Sharer) -> [(&'static Limit, u64); 3] {
         let counts = self.counts.lock();
@@ -82,7 +82,7 @@ impl HeldCalls {
     ///
     /// # Errors
     /// `RATE_LIMITED` at the account's limit.
-    pub(crate) fn acquire(&self, share: Share, bytes: usize) -> ApiResult<HeldCall> {
+    pub(crate) fn acquire(&self, share: Share, bytes: usize) -> ApiResult<DeferredCall> {
         let (counted_as, bytes) = ((share.sharer, Kind::Call), bytes as u64);
         let max = share.max_held_calls;
         let max_bytes = max.saturating_mul(Limits::BYTES_PER_HELD_CALL).max(MIN_MAX_BYTES);
@@ -97,26 +97,26 @@ impl HeldCalls {
         let count = counts.entry(counted_as).or_default();
         count.calls += 1;
         count.bytes += bytes;
-        Ok(HeldCall { calls: self.clone(), counted_as, bytes })
+        Ok(DeferredCall { calls: self.clone(), counted_as, bytes })
     }
 
     /// Counts a wait for something that is no request of its caller, such as a latch.
     ///
     /// # Errors
     /// `QUOTA_EXCEEDED` at the account's limit.
-    pub(crate) fn acquire_question(&self, share: Share) -> ApiResult<HeldCall> {
+    pub(crate) fn acquire_deferred_query(&self, share: Share) -> ApiResult<DeferredCall> {
         let (counted_as, max) = ((share.sharer, Kind::Question), share.max_held_questions);
         let mut counts = self.counts.lock();
         if counts.get(&counted_as).map_or(0, |count| count.calls) >= max {
             return Err(ApiError::limited(&limit::HELD_QUESTIONS, max, HINT));
         }
         counts.entry(counted_as).or_default().calls += 1;
-        Ok(HeldCall { calls: self.clone(), counted_as, bytes: 0 })
+        Ok(DeferredCall { calls: self.clone(), counted_as, bytes: 0 })
     }
 
-    /// Waits for the turn of a question that is counted, among those of its account. Dropping it lets the next one
-    /// have it.
-    pub(crate) async fn turn_of_question(&self, sharer: Sharer) -> Option<OwnedSemaphorePermit> {
+    /// Waits for the turn of a counted question among the questions of its account. Dropping the permit lets the next
+    /// question proceed.
+    pub(crate) async fn answer_permit(&self, sharer: Sharer) -> Option<OwnedSemaphorePermit> {
         let turns = self.counts.lock().get(&(sharer, Kind::Question)).map(|count| Arc::clone(&count.turns))?;
         turns.acquire_owned().await.ok()
     }
@@ -125,7 +125,7 @@ impl HeldCalls {
     ///
     /// # Errors
     /// `RATE_LIMITED` at the limit.
-    pub(crate) fn connect(&self, sharer: Sharer) -> ApiResult<HeldCall> {
+    pub(crate) fn connect(&self, sharer: Sharer) -> ApiResult<DeferredCall> {
         let counted_as = (sharer, Kind::SessionConnection);
         let mut counts = self.counts.lock();
         let connected = counts.get(&counted_as).map_or(0, |count| count.calls);
@@ -134,11 +134,11 @@ impl HeldCalls {
             return Err(ApiError::limited(&limit::SESSION_CONNECTIONS, max, SESSION_HINT));
         }
         counts.entry(counted_as).or_default().calls += 1;
-        Ok(HeldCall { calls: self.clone(), counted_as, bytes: 0 })
+        Ok(DeferredCall { calls: self.clone(), counted_as, bytes: 0 })
     }
 }
 
-impl Drop for HeldCall {
+impl Drop for DeferredCall {
     fn drop(&mut self) {
         let mut counts = self.calls.counts.lock();
         if let Some(count) = counts.get_mut(&self.counted_as) {
@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn an_account_holds_so_many_calls_and_bytes_and_another_has_its_own() {
-        let held = HeldCalls::default();
+        let held = DeferredCalls::default();
         let large = 86_016;
-        let mut calls: Vec<HeldCall> = (0..3).map(|_| held.acquire(share(1), large).unwrap()).collect();
+        let mut calls: Vec<DeferredCall> = (0..3).map(|_| held.acquire(share(1), large).unwrap()).collect();
         let refused = held.acquire(share(1), 0).err().unwrap();
         assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(1)));
         assert_eq!(refused.ids, [("limit", "max_held_calls".to_owned()), ("max", "3".to_owned())]);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn many_held_calls_have_more_bytes_and_one_has_enough_for_the_largest_request() {
-        let held = HeldCalls::default();
+        let held = DeferredCalls::default();
         let with_max = |max_held_calls| Share { max_held_calls, ..share(1) };
         assert!(held.acquire(with_max(1), 262_144).is_ok());
         assert!(held.acquire(with_max(1), 262_145).is_err());
@@ -194,26 +194,26 @@ mod tests {
 
     #[test]
     fn questions_have_a_limit_of_their_own_and_another_account_has_its_own() {
-        let held = HeldCalls::default();
+        let held = DeferredCalls::default();
         let share = Share { max_held_questions: 2, max_held_calls: 0, ..share(1) };
-        let asked = [held.acquire_question(share).unwrap(), held.acquire_question(share).unwrap()];
-        let refused = held.acquire_question(share).err().unwrap();
+        let asked = [held.acquire_deferred_query(share).unwrap(), held.acquire_deferred_query(share).unwrap()];
+        let refused = held.acquire_deferred_query(share).err().unwrap();
         assert_eq!((refused.code, &refused.ids[0].1[..]), (Code::QuotaExceeded, "max_held_questions"));
         assert!(held.acquire(share, 0).is_err(), "other calls have theirs");
         assert_eq!(held.used(share.sharer)[1], (&limit::HELD_QUESTIONS, 2));
         let of_another = Share { max_held_questions: 2, ..self::share(2) };
-        assert!(held.acquire_question(of_another).is_ok(), "another account has its own");
+        assert!(held.acquire_deferred_query(of_another).is_ok(), "another account has its own");
         drop(asked);
-        assert!(held.acquire_question(share).is_ok());
+        assert!(held.acquire_deferred_query(share).is_ok());
     }
 
     #[test]
     fn so_many_questions_of_an_account_are_answered_at_a_time_whatever_the_others_do() {
-        let held = HeldCalls::default();
+        let held = DeferredCalls::default();
         let of_account = |account| Share { max_held_questions: 200, ..share(account) };
-        let asked: Vec<HeldCall> =
-            [1, 1, 2].map(|account| held.acquire_question(of_account(account)).unwrap()).into_iter().collect();
-        let turn = |account| held.turn_of_question(share(account).sharer).now_or_never();
+        let asked: Vec<DeferredCall> =
+            [1, 1, 2].map(|account| held.acquire_deferred_query(of_account(account)).unwrap()).into_iter().collect();
+        let turn = |account| held.answer_permit(share(account).sharer).now_or_never();
         let turns: Vec<_> = (0..MAX_ANSWERING).map(|_| turn(1).flatten().unwrap()).collect();
         assert!(turn(1).is_none(), "all others have to wait");
         assert!(turn(2).flatten().is_some(), "another account has its own turns");
@@ -225,11 +225,12 @@ mod tests {
 
     #[test]
     fn sessions_connect_up_to_a_limit_of_their_own_and_those_of_other_accounts_go_on() {
-        let held = HeldCalls::default();
+        let held = DeferredCalls::default();
         let of_account = |account| Sharer::Account(AccountId(account));
-        let calls: Vec<HeldCall> = (0..3).map(|_| held.acquire(share(1), 0).unwrap()).collect();
+        let calls: Vec<DeferredCall> = (0..3).map(|_| held.acquire(share(1), 0).unwrap()).collect();
         let connect = || held.connect(of_account(1));
-        let mut connections: Vec<HeldCall> = (0..limit::MAX_SESSION_CONNECTIONS).map(|_| connect().unwrap()).collect();
+        let mut connections: Vec<DeferredCall> =
+            (0..limit::MAX_SESSION_CONNECTIONS).map(|_| connect().unwrap()).collect();
         let refused = connect().err().unwrap();
         assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(1)));
         assert_eq!(refused.ids, [("limit", "session_connections".to_owned()), ("max", "65536".to_owned())]);
