@@ -81,12 +81,21 @@ pub(crate) struct TestBed {
 const QUIET_NAMESPACES: [&str; 2] = ["quiet-one", "quiet-two"];
 const CONTROL_NAMESPACE: &str = "polite";
 
+/// Three nodes and three gateways on one machine. Threads that outnumber its processors only wake one another; in
+/// production each process has a machine of its own, and one thread a processor.
+fn three_nodes() -> Setup {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = (processors / 6).max(1);
+    let environment = vec![("TOKIO_WORKER_THREADS", threads.to_string())];
+    Setup { gateways: 3, environment, ..Setup::default() }
+}
+
 impl TestBed {
     /// Starts everything.
     pub(crate) async fn start(kind: Deployment, scale: Scale) -> Result<Self, String> {
         let mut cluster = match kind {
             Deployment::Standalone => Cluster::start_standalone().await,
-            Deployment::Cluster => Cluster::start(Setup { gateways: 3, ..Setup::default() }).await,
+            Deployment::Cluster => Cluster::start(three_nodes()).await,
         };
         health::wait_healthy(&mut cluster, HEALTH_TIMEOUT).await?;
         let quiet_tenant = cluster.create_tenant("quiet", &QUIET_NAMESPACES).await;
