@@ -40,42 +40,35 @@ impl Service {
         let tenant = caller.tenant()?;
         let left = until.saturating_duration_since(Instant::now());
         let context = &context.with_wait(left);
-        let answered = pin!(self.repeat_query(tenant, context, (namespace, until), make, read, is_final));
+        let mut answered = pin!(async {
+            loop {
+                let request = |namespace| deferrable(until, |wait_ms| make(namespace, wait_ms));
+                let reply = self.call_locks(tenant, namespace, context, request).await?;
+                let answer = read(reply.outcome?)?;
+                if is_final(&answer) || Instant::now() >= until {
+                    // The leader may have held the reply back for long: instants count from its arrival.
+                    return Ok((answer, ViewBuilder::new(namespace, reply.clock_ms, Timestamp::now())));
+                }
+                sleep(REPEAT_DELAY.min(until.saturating_duration_since(Instant::now()))).await;
+            }
+        });
         if left.is_zero() {
             return answered.await;
         }
         tokio::select! {
-            answer = answered => answer,
+            answer = &mut answered => answer,
             error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => Err(error),
         }
     }
+}
 
-    async fn repeat_query<'a, T>(
-        &self,
-        tenant: TenantContext<'_>,
-        context: &CallContext,
-        (namespace, until): (&'a str, Instant),
-        make: impl Fn(NamespaceRef, u64) -> Query,
-        read: fn(Response) -> ApiResult<T>,
-        is_final: fn(&T) -> bool,
-    ) -> ApiResult<(T, ViewBuilder<'a>)> {
-        loop {
-            let request = |namespace| {
-                let left = until.saturating_duration_since(Instant::now());
-                let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-                let query = make(namespace, wait_ms);
-                if wait_ms == 0 {
-                    return ShardRequest::from(query);
-                }
-                ShardRequest::DeferredQuery(Box::new(query), until, CancellationToken::new())
-            };
-            let reply = self.call_locks(tenant, namespace, context, request).await?;
-            let answer = read(reply.outcome?)?;
-            if is_final(&answer) || Instant::now() >= until {
-                // The leader may have held the reply back for long: instants count from its arrival.
-                return Ok((answer, ViewBuilder::new(namespace, reply.clock_ms, Timestamp::now())));
-            }
-            sleep(REPEAT_DELAY.min(until.saturating_duration_since(Instant::now()))).await;
-        }
+/// Returns a query whose reply may be held back until an instant; `make` gets for how many milliseconds.
+fn deferrable(until: Instant, make: impl FnOnce(u64) -> Query) -> ShardRequest {
+    let left = until.saturating_duration_since(Instant::now());
+    let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+    let query = make(wait_ms);
+    if wait_ms == 0 {
+        return ShardRequest::from(query);
     }
+    ShardRequest::DeferredQuery(Box::new(query), until, CancellationToken::new())
 }
