@@ -21,7 +21,7 @@ pub(crate) fn lock(lock: &v1::Lock) -> Value {
 }
 
 fn holder(holder: &v1::Holder) -> Value {
-    let mut shown = json!({
+    let shown = json!({
         "process_id": holder.process_id,
         "session_id": holder.session_id,
         "holder": holder.holder,
@@ -36,7 +36,12 @@ fn holder(holder: &v1::Holder) -> Value {
         },
         "metadata": holder.metadata,
     });
-    if let Some(request) = &holder.release_requested {
+    with_release_request(shown, holder.release_requested.as_ref())
+}
+
+/// Adds the latest request to release a hold, if there is one.
+fn with_release_request(mut shown: Value, request: Option<&v1::ReleaseRequest>) -> Value {
+    if let Some(request) = request {
         shown["release_requested"] = release_request(request);
     }
     shown
@@ -189,7 +194,7 @@ pub(crate) fn pool_member(member: &v1::PoolMemberState) -> Value {
 }
 
 pub(crate) fn permit_holder(holder: &v1::PermitHolder) -> Value {
-    let mut shown = json!({
+    let shown = json!({
         "process_id": holder.process_id,
         "session_id": holder.session_id,
         "holder": holder.holder,
@@ -203,10 +208,7 @@ pub(crate) fn permit_holder(holder: &v1::PermitHolder) -> Value {
         "phase": holder.phase().as_str_name(),
         "metadata": holder.metadata,
     });
-    if let Some(request) = &holder.release_requested {
-        shown["release_requested"] = release_request(request);
-    }
-    shown
+    with_release_request(shown, holder.release_requested.as_ref())
 }
 
 pub(crate) fn latch(latch: &v1::Latch) -> Value {

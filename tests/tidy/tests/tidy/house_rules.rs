@@ -19,13 +19,19 @@ fn rust_files() -> Vec<SourceFile> {
     tree::files(&root()).unwrap().into_iter().filter(SourceFile::is_rust).collect()
 }
 
+fn scan(file: &SourceFile, is_test: bool) -> Scan {
+    rust::scan(&file.path, &file.text, is_test).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()))
+}
+
+/// The modules that are compiled for tests only.
+fn test_modules(files: &[SourceFile]) -> BTreeSet<PathBuf> {
+    files.iter().flat_map(|file| scan(file, false).test_modules).collect()
+}
+
 /// Every Rust file with what it says. Which files are tests is known only once all declarations of modules were seen.
 pub(crate) fn scans() -> Vec<(SourceFile, Scan)> {
     let files = rust_files();
-    let scan = |file: &SourceFile, is_test| {
-        rust::scan(&file.path, &file.text, is_test).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()))
-    };
-    let test_modules: BTreeSet<PathBuf> = files.iter().flat_map(|file| scan(file, false).test_modules).collect();
+    let test_modules = test_modules(&files);
     files
         .into_iter()
         .map(|file| {
@@ -56,10 +62,7 @@ fn files_and_functions_fit_into_a_readers_head() {
 #[test]
 fn no_crate_has_more_than_a_fifth_of_the_source() {
     let files = rust_files();
-    let scan = |file: &SourceFile| {
-        rust::scan(&file.path, &file.text, false).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()))
-    };
-    let test_modules: BTreeSet<PathBuf> = files.iter().flat_map(|file| scan(file).test_modules).collect();
+    let test_modules = test_modules(&files);
     let mut lines = BTreeMap::<PathBuf, usize>::new();
     let sources = files.iter().filter(|file| !file.path.starts_with("tests"));
     for file in sources.filter(|file| !rust::is_test_file(&file.path, &test_modules)) {
