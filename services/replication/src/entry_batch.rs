@@ -11,9 +11,9 @@ pub(crate) const MAX_BATCH_COMMANDS_OF_SHARD: usize = 512;
 /// Commands of one account for one shard in one entry: an entry's cost is unknown before it is applied, and the next
 /// entry waits for it.
 pub(crate) const MAX_BATCH_COMMANDS_OF_ACCOUNT: usize = 128;
-/// Bytes in one entry, once it has one command.
+/// Bytes in one entry, once it has one command of an account: at most twice as many with that.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// Expected units of an entry, once it has one command: some milliseconds. The next command waits no longer than that,
+/// Expected units of an entry, once it has one command of an account: some milliseconds. The next command waits no longer than that,
 /// whichever account filled the entry.
 pub(crate) const MAX_BATCH_UNITS: u64 = 8_192;
 /// Expected units of one shard in an entry, once it has one command of that shard.
@@ -24,6 +24,7 @@ const MAX_BATCH_UNITS_OF_SHARD: u64 = 4_096;
 pub(crate) struct EntryBatch {
     /// Commands of the leader itself.
     own: Vec<Proposal>,
+    /// Commands of both the leader itself and accounts.
     commands: usize,
     bytes: usize,
     units: u64,
@@ -39,12 +40,21 @@ struct ShardLoad {
 }
 
 impl EntryBatch {
-    /// Returns true if this part of the entry has capacity for one more command.
-    pub(crate) fn fits(&self, next: &Proposal, units: u64, parts: usize) -> bool {
-        self.commands == 0
-            || (self.commands < MAX_BATCH_COMMANDS / parts
-                && self.bytes + next.bytes() <= MAX_BATCH_BYTES / parts
-                && self.units + units <= MAX_BATCH_UNITS / parts as u64)
+    /// Returns true if the half for the leader itself has capacity for one more command.
+    pub(crate) fn fits_own(&self, next: &Proposal, units: u64) -> bool {
+        self.commands == 0 || self.has_capacity(next, units, 2)
+    }
+
+    /// Returns true if the entry has capacity for one more command of an account. The first one always fits: it may be
+    /// as large as an entry, and would never go beside a leader that has commands of its own for every entry.
+    pub(crate) fn fits(&self, next: &Proposal, units: u64) -> bool {
+        self.commands == self.own.len() || self.has_capacity(next, units, 1)
+    }
+
+    fn has_capacity(&self, next: &Proposal, units: u64, parts: usize) -> bool {
+        self.commands < MAX_BATCH_COMMANDS / parts
+            && self.bytes + next.bytes() <= MAX_BATCH_BYTES / parts
+            && self.units + units <= MAX_BATCH_UNITS / parts as u64
     }
 
     /// Counts one more command of an account for a shard, unless either has reached its limit per entry.

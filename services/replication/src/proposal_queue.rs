@@ -206,7 +206,7 @@ impl ProposalQueue {
         let mut batch = EntryBatch::default();
         while let Some(next) = state.own.front() {
             let units = next.min_units;
-            if !next.state.is_cancelled() && !batch.fits(next, units, 2) {
+            if !next.state.is_cancelled() && !batch.fits_own(next, units) {
                 break;
             }
             batch.add_own(state.pop_own(), units);
@@ -221,7 +221,7 @@ impl ProposalQueue {
             }
             // An estimate that is too high costs the account no more than one entry of the others.
             let units = price(next.shard, account, next.min_units).clamp(1, MAX_BATCH_UNITS);
-            if !batch.fits(next, units, 1) {
+            if !batch.fits(next, units) {
                 return Decision::Stop;
             }
             if !batch.admits(next.shard, account, units) {
@@ -330,6 +330,20 @@ mod tests {
         let huge = fill(&queue, 11, 3, 1, MAX_BATCH_UNITS);
         drop(next_entry(&queue));
         drop((costly, others, huge));
+    }
+
+    #[test]
+    fn a_command_as_costly_as_an_entry_goes_beside_those_of_the_leader() {
+        let queue = ProposalQueue::new();
+        let callers = (fill(&queue, 1, 1, 1, MAX_BATCH_UNITS), fill(&queue, 2, 2, 1, 1));
+        // The leader has a command of its own for every entry.
+        for _ in 0..2 {
+            let (tick, _ticked) = proposal(3, 1);
+            queue.push(None, tick).unwrap();
+            assert!(next_entry(&queue).len() >= 2);
+        }
+        assert_eq!((queue.len_of(1), queue.len_of(2)), (0, 0));
+        drop(callers);
     }
 
     #[test]

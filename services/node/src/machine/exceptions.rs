@@ -58,9 +58,14 @@ impl ShardMachine {
         logged.into_iter().map(read).collect::<Result<_, _>>().map(ShardExceptions)
     }
 
-    /// Sets the exceptions, from the next section on.
+    /// Sets the exceptions, from the next section on. When they change, the latest checkpoint is dropped: its state may
+    /// have what is left out now, so no replica may be built again from it.
     pub(crate) fn set_exceptions(&self, exceptions: ShardExceptions) {
-        self.inner.lock().exceptions = exceptions;
+        let mut inner = self.inner.lock();
+        if inner.exceptions != exceptions {
+            inner.exceptions = exceptions;
+            self.drop_checkpoint();
+        }
     }
 
     /// Returns the exceptions of this shard.
@@ -143,6 +148,18 @@ mod tests {
             holdfast_core::Response::Lock(lock) => Ok(lock.holders_total == 1),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn what_is_left_out_later_ends_a_checkpoint_that_may_have_it() {
+        let machine = machine(&[(5, LeftOut::Command(0))]);
+        machine.checkpoint(7, None);
+        let logged = vec![exception(5, &LeftOut::Command(0))];
+        machine.set_exceptions(machine.read_exceptions(logged.clone()).expect("it was encoded here"));
+        assert!(machine.latest_checkpoint().is_some(), "nothing more is left out");
+        let more = [logged, vec![exception(6, &LeftOut::Command(0))]].concat();
+        machine.set_exceptions(machine.read_exceptions(more).expect("it was encoded here"));
+        assert!(machine.latest_checkpoint().is_none());
     }
 
     #[test]

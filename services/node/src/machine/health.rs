@@ -249,8 +249,9 @@ impl ShardMachine {
         inner.drop_takeover();
         let epoch = inner.epoch;
         self.health.send_replace(ShardHealth::Broken(failed_entry.clone()));
-        drop(inner);
+        // Under the lock, so that they replace no later ones.
         self.replace_signals(ShardSignals::default());
+        drop(inner);
         Outage { failed_entry: failed_entry.clone(), history_end, epoch }
     }
 
@@ -425,8 +426,9 @@ impl ShardMachine {
             self.leader_state_failed.send_replace(Some(failed));
         }
         self.health.send_replace(ShardHealth::Healthy);
-        drop(inner);
+        // Under the lock, so that they replace no later ones.
         self.replace_signals(signals);
+        drop(inner);
         self.leader_state_changed.notify_waiters();
         Ok(Adoption::Done)
     }

@@ -113,9 +113,9 @@ impl ShardMachine {
         inner.differs_from_part = false;
         inner.epoch += 1;
         inner.drop_takeover();
-        // Under the lock, so that health never contradicts the state for long.
+        // Under the lock, so that neither contradicts a later state.
         self.health.send_replace(ShardHealth::Healthy);
-        drop(inner);
         self.replace_signals(signals);
+        drop(inner);
     }
 }
