@@ -13,8 +13,8 @@ pub(crate) const MAX_BATCH_COMMANDS_OF_SHARD: usize = 512;
 pub(crate) const MAX_BATCH_COMMANDS_OF_ACCOUNT: usize = 128;
 /// Bytes in one entry, once it has one command of an account: at most twice as many with that.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// Expected units of an entry, once it has one command of an account: some milliseconds. The next command waits no longer than that,
-/// whichever account filled the entry.
+/// Expected units of an entry, once it has one command of an account: some milliseconds. The next command waits no
+/// longer than that, whichever account filled the entry.
 pub(crate) const MAX_BATCH_UNITS: u64 = 8_192;
 /// Expected units of one shard in an entry, once it has one command of that shard.
 const MAX_BATCH_UNITS_OF_SHARD: u64 = 4_096;

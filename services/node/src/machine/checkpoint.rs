@@ -88,11 +88,6 @@ impl ShardMachine {
         self.checkpoint.borrow().clone()
     }
 
-    /// Drops the latest checkpoint.
-    pub(super) fn drop_checkpoint(&self) {
-        self.checkpoint.send_replace(None);
-    }
-
     /// Subscribes to the latest checkpoint.
     pub(crate) fn checkpoints(&self) -> watch::Receiver<Option<Arc<Checkpoint>>> {
         self.checkpoint.subscribe()

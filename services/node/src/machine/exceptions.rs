@@ -64,7 +64,7 @@ impl ShardMachine {
         let mut inner = self.inner.lock();
         if inner.exceptions != exceptions {
             inner.exceptions = exceptions;
-            self.drop_checkpoint();
+            self.checkpoint.send_replace(None);
         }
     }
 
