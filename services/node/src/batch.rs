@@ -40,7 +40,7 @@ pub(crate) async fn propose_batch(
         return propose_command(shard, term, bytes, deadline).await;
     }
     let deadline = deadline.checked_sub(ANSWER_TIME).unwrap_or(deadline);
-    propose_parts(parts, deadline, move |command| propose_command(shard, term, command, deadline)).await
+    Box::pin(propose_parts(parts, deadline, move |command| propose_command(shard, term, command, deadline))).await
 }
 
 /// Proposes the parts with `propose`. After the first part was applied, the batch has had an effect, so a later part

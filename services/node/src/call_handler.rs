@@ -165,11 +165,12 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
         },
     };
     match call {
-        Some(call) => waiting.acquire(call).await,
+        Some(call) => Box::pin(waiting.acquire(call)).await,
         None => Some((Box::pin(handle_command(waiting.shard, waiting.term, bytes, waiting.deadline)).await, 0)),
     }
 }
 
+/// What few commands do is boxed, so that the others need not move the memory for it.
 async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
     let decoded = match soft_calls::apply(shard, term, &bytes, deadline).await {
         Ok(outcome) => return outcome,
@@ -183,13 +184,13 @@ async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline:
     }
     match decoded.or_else(|| codec::decode(&bytes).ok()) {
         Some(Command::Locks(LocksCommand::LockInfo(info))) => {
-            Report { info, is_last: true }.propose(shard, term, deadline).await
+            Box::pin(Report { info, is_last: true }.propose(shard, term, deadline)).await
         }
         Some(Command::Locks(LocksCommand::LockInfoPart(info))) => {
-            Report { info, is_last: false }.propose(shard, term, deadline).await
+            Box::pin(Report { info, is_last: false }.propose(shard, term, deadline)).await
         }
         Some(Command::Locks(LocksCommand::ReportPermits(report))) => {
-            propose_permits(report, shard, term, deadline).await
+            Box::pin(propose_permits(report, shard, term, deadline)).await
         }
         _ => propose_command(shard, term, bytes, deadline).await,
     }
@@ -229,11 +230,21 @@ async fn wait_for_completion(shard: &ShardReplica, bytes: Bytes, deadline: Insta
     if Reply::awaits_nothing(&bytes) {
         return Outcome::Reply(bytes);
     }
-    let mut reply: Reply = match codec::decode(&bytes) {
+    let reply: Reply = match codec::decode(&bytes) {
         Ok(reply) => reply,
         Err(error) => return Outcome::Unknown(format!("the reply can't be read: {error}")),
     };
     let Some(number) = reply.awaits else { return Outcome::Reply(bytes) };
+    Box::pin(wait_for_number(shard, (bytes, reply), number, deadline)).await
+}
+
+/// Waits until the work of this number is complete.
+async fn wait_for_number(
+    shard: &ShardReplica,
+    (bytes, mut reply): (Bytes, Reply),
+    number: u64,
+    deadline: Instant,
+) -> Outcome {
     let mut completions = shard.machine.completions();
     let mut leadership = shard.group.subscribe_leadership();
     loop {
@@ -286,11 +297,11 @@ async fn handle_query(
             Box::pin(keep_alives::record(replica, shard.reads, &sessions, deadline)).await
         }
         (Ok(Query::Latch(LatchQuery::Wait { latch, wait_ms })), Some(held)) => {
-            return held.wait(AwaitedStatus::of_latch(latch), wait_ms).await;
+            return Box::pin(held.wait(AwaitedStatus::of_latch(latch), wait_ms)).await;
         }
         (Ok(Query::Barrier(BarrierQuery::Wait(wait))), Some(held)) => {
             let wait_ms = wait.wait_ms;
-            return held.wait(AwaitedStatus::of_barrier(wait), wait_ms).await;
+            return Box::pin(held.wait(AwaitedStatus::of_barrier(wait), wait_ms)).await;
         }
         (Ok(query), _) => {
             Box::pin(async {

@@ -71,6 +71,7 @@ fn record_shard(shard: &ShardReplica, leads: bool, has_failed: bool, rules: u16)
     of_shard("holdfast_state_bytes", if_leader(usize::try_from(shard.machine.state_bytes()).unwrap_or(usize::MAX)));
     of_shard("holdfast_table_bytes", if_leader(usize::try_from(shard.machine.table_bytes()).unwrap_or(usize::MAX)));
     of_shard("holdfast_queued_commands", if_leader(shard.queued_commands()));
+    of_shard("holdfast_shard_apply_queue_commands", shard.apply_queue_commands() as f64);
     of_shard("holdfast_shard_rules", f64::from(rules));
 }
 
@@ -85,6 +86,7 @@ pub(crate) fn reset_shard(shard: &str) {
         "holdfast_state_bytes",
         "holdfast_table_bytes",
         "holdfast_queued_commands",
+        "holdfast_shard_apply_queue_commands",
         "holdfast_shard_rules",
     ];
     for name in names {
@@ -128,6 +130,8 @@ fn describe() {
     let tables = "State charged to accounts for lock tables in the leader's memory.";
     describe_gauge!("holdfast_table_bytes", Unit::Bytes, tables);
     describe_gauge!("holdfast_queued_commands", "Commands waiting at the leader for a log entry.");
+    let applying = "Commands of committed entries that the shard has still to apply while its group goes on.";
+    describe_gauge!("holdfast_shard_apply_queue_commands", applying);
     describe_gauge!("holdfast_shard_rules", "Version of the rules for the replica's next entry.");
     describe_gauge!("holdfast_apply_lag_entries", "Committed entries not yet applied.");
     describe_gauge!("holdfast_replica_lag_entries", "Entries by which a follower lags, reported by the leader.");

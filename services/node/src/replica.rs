@@ -289,6 +289,11 @@ impl ShardReplica {
         self.group.queued_commands(self.number)
     }
 
+    /// Returns the number of its commands of committed entries that it has still to apply.
+    pub(crate) fn apply_queue_commands(&self) -> usize {
+        self.group.apply_queue_commands(self.number)
+    }
+
     /// Returns the term in which this replica leads now.
     pub(crate) fn leads(&self) -> Option<u64> {
         self.group.subscribe_leadership().borrow().map(|leads| leads.term)

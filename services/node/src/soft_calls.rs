@@ -37,11 +37,13 @@ pub(crate) async fn apply(
         return Err(None);
     }
     match codec::decode(bytes) {
-        Ok(Command::Locks(command)) => match apply_decoded(shard, term, &command, deadline).await {
+        Ok(Command::Locks(command)) => match Box::pin(apply_decoded(shard, term, &command, deadline)).await {
             Some(outcome) => Ok(outcome),
             None => Err(Some(Box::new(Command::Locks(command)))),
         },
-        Ok(Command::Audited(audited)) => soft_deletes::force_open(shard, term, audited, deadline).await.ok_or(None),
+        Ok(Command::Audited(audited)) => {
+            Box::pin(soft_deletes::force_open(shard, term, audited, deadline)).await.ok_or(None)
+        }
         Ok(command) => Err(Some(Box::new(command))),
         Err(_) => Err(None),
     }

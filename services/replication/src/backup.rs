@@ -70,7 +70,7 @@ impl Group {
         };
         let failed = |reason: &dyn fmt::Display| BackupError::SnapshotFailed(reason.to_string());
         timeout_at(deadline, making).await.map_err(|_| failed(&"it took too long"))??;
-        let saved = run_blocking(|| self.store().snapshot_part(part)).map_err(|error| failed(&error))?;
+        let saved = run_blocking(|| self.adapter().saved_part(part)).map_err(|error| failed(&error))?;
         let (meta, part) = saved.ok_or_else(|| failed(&"nothing was ever written"))?;
         let (meta, group) = decode_meta(&meta).map_err(|error| failed(&error))?;
         let (term, index) = meta.last_log_id.map_or((0, 0), |id| (id.leader_id.term, id.index));

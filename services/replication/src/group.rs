@@ -127,7 +127,7 @@ impl Group {
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (voted, reader) = (log.voted(), log.clone());
         let state_machine = adapter(&options, Arc::clone(&machine), store.clone(), known_rules, failures.clone())?;
-        let (adapter, compactor) = (state_machine.handle(), state_machine.compactor());
+        let (adapter, worker, compactor) = (state_machine.handle(), state_machine.worker(), state_machine.compactor());
         let header_source = HeaderSource { clocks: options.clocks.clone(), group: adapter.group_state.clone() };
         let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
@@ -139,7 +139,7 @@ impl Group {
         let network = RaftNetwork::new(options.replica, locations.subscribe(), links, leadership.clone(), tracker);
         let raft = Raft::new(options.replica, Arc::new(config), network, log, state_machine).await;
         let raft = raft.map_err(|error| stopped(error.to_string()))?;
-        let (queue, observed_clock) = (Arc::new(ProposalQueue::new()), ObservedClock::new());
+        let (queue, observed_clock) = (Arc::new(ProposalQueue::new(adapter.queues.clone())), ObservedClock::new());
         let (relinquished_term, relinquished) = watch::channel(0);
         let floor = ClockFloor { machine: Arc::clone(&machine), observed: observed_clock.clone() };
         let tasks = TaskSet::new(TaskOwner::replica(&options.group, options.replica));
@@ -149,6 +149,7 @@ impl Group {
         let (proposals, prices) = (Arc::clone(&queue), Arc::downgrade(&machine));
         let proposer = Proposer::new(raft.clone(), proposals, prices, leadership.clone(), header_source, in_flight);
         tasks.spawn_essential("proposer", proposer.run());
+        tasks.spawn_essential("apply_queues", worker);
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
         tasks.spawn_essential("voters", lease::track_voters(raft.clone(), Arc::clone(&lease_tracker)));
         if holds_back {
@@ -353,11 +354,6 @@ impl Group {
         self.inner.relinquished_term.send_modify(|latest| *latest = term.max(*latest));
     }
 
-    /// Returns the number of queued commands of the shard of this number.
-    pub fn queued_commands(&self, shard: u32) -> usize {
-        self.inner.queue.len_of(shard)
-    }
-
     /// Returns the index of the machine's state, unless it is changing. Data read from the machine between two calls
     /// with the same result belongs to that index.
     pub fn applied_index(&self) -> Option<u64> {
@@ -423,6 +419,10 @@ impl Group {
     /// Returns entries of `from..to` of the log, as far as they exist: at least one, otherwise at most `max_bytes`.
     pub(crate) fn read_log(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
         self.inner.log.read(from, to, max_bytes)
+    }
+
+    pub(crate) fn proposals(&self) -> &ProposalQueue {
+        &self.inner.queue
     }
 
     pub(crate) fn adapter(&self) -> &AdapterHandle {

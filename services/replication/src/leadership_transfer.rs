@@ -214,13 +214,15 @@ impl Group {
                 let now = metrics.borrow_and_update();
                 let led_by_another = now.current_leader.is_some_and(|leader| leader != self.replica());
                 if led_by_another && now.last_applied.map(|id| id.index) >= written {
-                    return;
+                    break;
                 }
             }
             if metrics.changed().await.is_err() {
                 return;
             }
         }
+        let mut progress = self.adapter().queues.progress();
+        while self.last_applied_index() < written.unwrap_or(0) && progress.changed().await.is_ok() {}
     }
 }
 

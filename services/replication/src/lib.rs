@@ -16,6 +16,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod applied;
+mod apply_queue;
 mod backup;
 mod checkpoints;
 mod clock;
@@ -47,6 +48,7 @@ mod options;
 mod peer_query;
 mod poison;
 mod proposal;
+mod proposal_lanes;
 mod proposal_queue;
 mod proposer;
 mod raise_rules;
@@ -55,6 +57,7 @@ mod replay;
 mod reply_sinks;
 mod restore;
 mod rules;
+mod section_applier;
 mod sent_snapshot;
 mod shard_failures;
 mod snapshot_store;
@@ -79,7 +82,7 @@ pub use log_compaction::LogLimits;
 pub use operator_move::OperatorMove;
 pub use options::{GroupManagerOptions, GroupOptions, PeerConfig};
 pub use poison::Poison;
-pub use proposal_queue::QUEUE_LIMITS;
+pub use proposal_lanes::QUEUE_LIMITS;
 pub use read::{ReadMode, ReadPermit};
 pub use replay::{HistoryStep, ReplayError};
 pub use restore::{InitialSnapshot, bootstrap_from_snapshot};

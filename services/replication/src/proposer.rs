@@ -141,11 +141,11 @@ impl Proposer {
             tokio::select! {
                 biased;
                 Some(()) = self.in_flight.next(), if !self.in_flight.is_empty() => {}
-                is_open = self.queue.wait_nonempty(), if takes => {
+                is_open = self.queue.wait_ready(leads), if takes => {
                     if !is_open {
                         return;
                     }
-                    let batch = self.take_batch();
+                    let batch = self.take_batch(leads);
                     self.propose(batch).await;
                 }
                 changed = self.leadership.changed() => {
@@ -158,11 +158,12 @@ impl Proposer {
     }
 
     /// Takes the commands of the next entry. The state machine is held no longer than that.
-    fn take_batch(&self) -> Vec<Proposal> {
+    fn take_batch(&self, leads: bool) -> Vec<Proposal> {
         let machine = self.machine.upgrade();
         let machine = machine.as_ref();
-        self.queue
-            .take_batch(|shard, account, units| machine.map_or(units, |machine| machine.price(shard, account, units)))
+        self.queue.take_batch(leads, |shard, account, units| {
+            machine.map_or(units, |machine| machine.price(shard, account, units))
+        })
     }
 
     /// Proposes a batch as one entry.

@@ -59,7 +59,7 @@ impl Group {
         let unreadable = |error: &dyn std::fmt::Display| ReplayError(error.to_string());
         let (mut next, mut state) = (0, GroupState::default());
         if let Some((meta, part)) =
-            run_blocking(|| self.store().snapshot_part(part)).map_err(|error| unreadable(&error))?
+            run_blocking(|| self.adapter().saved_part(part)).map_err(|error| unreadable(&error))?
         {
             let (meta, group) = decode_meta(&meta).map_err(|error| unreadable(&error))?;
             let index = meta.last_log_id.map_or(0, |id| id.index);

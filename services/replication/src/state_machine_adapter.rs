@@ -5,35 +5,34 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{Stream, TryStreamExt};
+use futures::{FutureExt, Stream, TryStreamExt};
 use holdfast_mutations::{Mutation, is_enabled};
-use holdfast_storage::{PartUpdate, ReplicaStore, run_blocking};
+use holdfast_storage::{PartUpdate, ReplicaStore, SnapshotPart, StorageError, run_blocking};
 use metrics::{Histogram, histogram};
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use tokio::sync::watch;
-use tokio::task::yield_now;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::applied::AppliedIndex;
+use crate::apply_queue::{ApplyQueues, QueuedSection, SectionCallers, SectionSize};
 use crate::entry::{Body, EntryData, GroupCommand, Section};
-use crate::error::{ProposeError, WireError, to_io};
+use crate::error::{WireError, to_io};
 use crate::log_compaction::{EntryLimits, LogCompactor, LogLimits, LogSize};
+use crate::reply_sinks::ReplySinks;
 use crate::rules::{GroupState, KnownRules};
+use crate::section_applier::SectionApplier;
 use crate::shard_failures::LocalFailures;
 use crate::snapshot_store::{SnapshotAge, SnapshotBuilder, SnapshotStore};
-use crate::state_machine::{
-    Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachine, StateMachineError,
-};
+use crate::state_machine::{ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachine, StateMachineError};
 use crate::types::{Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, decode_meta};
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachineAdapter>;
 
 /// Applies committed entries; makes and installs snapshots.
 pub struct StateMachineAdapter {
-    machine: Arc<dyn StateMachine>,
     snapshots: SnapshotStore,
     applied: Option<LogId>,
     /// The last entry with a section for a shard, by number; of shards with a section since the replica was started.
@@ -45,13 +44,18 @@ pub struct StateMachineAdapter {
     known_rules: KnownRules,
     group: GroupState,
     group_state: watch::Sender<GroupState>,
-    failed_entry: watch::Sender<Option<FailedEntry>>,
-    /// Where failed shards are published, and as which replica's.
-    failures: (u64, LocalFailures),
+    sections: Arc<SectionApplier>,
+    queues: ApplyQueues,
     /// Looking it up would cost more than recording.
     apply_seconds: Histogram,
     stopped: CancellationToken,
-    _stop_guard: DropGuard,
+}
+
+/// What is queued is dropped with the adapter: the log has it.
+impl Drop for StateMachineAdapter {
+    fn drop(&mut self) {
+        self.queues.close();
+    }
 }
 
 /// The shared view of an adapter, which outlives it.
@@ -59,6 +63,8 @@ pub struct StateMachineAdapter {
 pub(crate) struct AdapterHandle {
     /// The index of the machine's state.
     pub(crate) applied_index: AppliedIndex,
+    /// What is left to apply of the entries that openraft has passed.
+    pub(crate) queues: ApplyQueues,
     /// The age of the snapshot.
     pub(crate) snapshot_age: SnapshotAge,
     /// What was applied since.
@@ -77,6 +83,18 @@ impl AdapterHandle {
     /// Waits until nothing is applied or saved any more.
     pub(crate) async fn wait_stopped(&self) {
         self.stopped.cancelled().await;
+    }
+
+    /// Returns a part of the saved snapshot with the snapshot's metadata. Damage in it makes a new snapshot due.
+    pub(crate) fn saved_part(&self, name: &str) -> Result<Option<(Bytes, SnapshotPart)>, StorageError> {
+        let sent = self.snapshots.sent();
+        let saved = self.snapshots.store().snapshot_part(name).inspect_err(|error| {
+            if error.is_corrupt() {
+                sent.report_damage();
+            }
+        })?;
+        let sent = sent.clone();
+        Ok(saved.map(|(meta, part)| (meta, part.on_damage(move || sent.report_damage()))))
     }
 
     /// Stops the adapter and its builders: nothing is applied or saved after this. Waits for work in progress.
@@ -114,7 +132,8 @@ impl StateMachineAdapter {
         let last = saved.and_then(|(meta, _)| meta.last_log_id);
         let (stopped, applied_index) = (CancellationToken::new(), AppliedIndex::default());
         Ok(Self {
-            machine,
+            sections: Arc::new(SectionApplier::new(machine, stopped.clone().drop_guard())),
+            queues: ApplyQueues::new(applied_index.clone()),
             snapshots: SnapshotStore::new(store, last, applied_index.clone()),
             applied: None,
             last_sections: BTreeMap::new(),
@@ -125,10 +144,7 @@ impl StateMachineAdapter {
             known_rules,
             group: GroupState::default(),
             group_state: watch::Sender::default(),
-            failed_entry: watch::Sender::new(None),
-            failures: (0, LocalFailures::default()),
             apply_seconds: histogram!("holdfast_apply_seconds"),
-            _stop_guard: stopped.clone().drop_guard(),
             stopped,
         })
     }
@@ -139,7 +155,8 @@ impl StateMachineAdapter {
             applied_index: self.applied_index.clone(),
             snapshot_age: self.snapshots.age(),
             log_size: self.log_size.clone(),
-            failed_entry: self.failed_entry.subscribe(),
+            queues: self.queues.clone(),
+            failed_entry: self.sections.failed_entry(),
             group_state: self.group_state.subscribe(),
             term_start: self.term_start.subscribe(),
             snapshots: self.snapshots.clone(),
@@ -156,20 +173,30 @@ impl StateMachineAdapter {
 
     /// Publishes the shards that fail here as those of this replica.
     #[must_use]
-    pub(crate) fn with_failures(mut self, replica: u64, failures: LocalFailures) -> Self {
-        self.failures = (replica, failures);
+    pub(crate) fn with_failures(self, replica: u64, failures: LocalFailures) -> Self {
+        self.sections.set_failures(replica, failures);
         self
+    }
+
+    /// Returns the task that applies what is queued.
+    pub fn worker(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.queues.clone().run()
     }
 
     /// Returns the task that limits the log's size.
     pub(crate) fn compactor(&self) -> LogCompactor {
-        let machine = Arc::downgrade(&self.machine);
+        let machine = Arc::downgrade(&self.sections.machine);
         let can_freeze = move || machine.upgrade().is_some_and(|machine| machine.can_freeze());
         self.log_size.compactor(Box::new(can_freeze), self.snapshots.sent().clone())
     }
 
     async fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) -> Result<(), io::Error> {
         let id = entry.log_id();
+        let (term, previous_term) = (id.leader_id.term, self.applied.map_or(0, |before| before.leader_id.term));
+        if term != previous_term {
+            // A leader serves once everything of earlier terms is applied.
+            self.queues.drain().await?;
+        }
         self.applied_index.begin(id.index);
         let bytes = entry_bytes(&entry);
         match entry.payload {
@@ -177,15 +204,11 @@ impl StateMachineAdapter {
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(id), membership);
             }
-            EntryPayload::Normal(data) => {
-                self.apply_block(id, &data).await.map_err(|failure| self.fail(id, failure))?
-            }
+            EntryPayload::Normal(data) => self.apply_block(id, data).await?,
         }
-        let previous_term = self.applied.map_or(0, |before| before.leader_id.term);
         self.applied = Some(id);
-        self.applied_index.end(id.index);
+        self.queues.dispatched(id.index);
         self.log_size.applied(id.index, bytes);
-        let term = id.leader_id.term;
         // Only ever rises: with each new leader's first entry.
         self.term_start.send_if_modified(|highest| {
             let rises = term > highest.term;
@@ -200,82 +223,80 @@ impl StateMachineAdapter {
         Ok(())
     }
 
-    async fn apply_block(&mut self, id: LogId, data: &EntryData) -> Result<(), ApplyFailure> {
-        let block = data.read()?;
-        let sections = match &block.body {
-            Body::Commands(sections) => sections,
-            Body::Structural(command) => return self.apply_structural(id, command),
+    async fn apply_block(&mut self, id: LogId, data: EntryData) -> Result<(), io::Error> {
+        let mut block = data.read().map_err(|error| self.sections.fail_at(id, error))?;
+        let sections = match &mut block.body {
+            Body::Commands(sections) => std::mem::take(sections),
+            Body::Structural(command) => {
+                self.queues.drain().await?;
+                return self.apply_structural(id, command).map_err(|failure| self.sections.fail_at(id, failure));
+            }
         };
-        let group = self.group.raised(block.rules, self.known_rules)?;
-        let header = block.header(id, &group);
+        let group = self.group.raised(block.rules, self.known_rules);
+        let group = group.map_err(|error| self.sections.fail_at(id, error))?;
+        if group != self.group {
+            self.queues.drain().await?;
+        }
+        self.apply_sections(block.header(id, &group), sections, data.replies).await?;
+        self.set_group_state(group);
+        Ok(())
+    }
+
+    /// Applies the first slice of each section, unless its shard is busy, and queues what is left.
+    async fn apply_sections(
+        &mut self,
+        header: EntryHeader,
+        sections: Vec<Section>,
+        sinks: Option<Arc<ReplySinks>>,
+    ) -> Result<(), io::Error> {
         let (began, mut late) = (Instant::now(), Vec::new());
-        for (position, section) in sections.iter().enumerate() {
-            self.last_sections.insert(section.shard, id.index);
-            let replies = self.apply_section(id, data, header, position, section).await?;
-            if is_enabled(Mutation::ReplyByEntry) {
-                late.push((position, replies));
-            } else {
-                answer(data, position, replies);
+        let reply_mode = if sinks.is_some() { ReplyMode::Encode } else { ReplyMode::Skip };
+        for (position, section) in sections.into_iter().enumerate() {
+            self.last_sections.insert(section.shard, header.index);
+            let callers = SectionCallers(sinks.clone().map(|sinks| (sinks, position)));
+            let mut section = QueuedSection {
+                shard: section.shard,
+                index: header.index,
+                size: SectionSize::of(&section),
+                apply: Arc::clone(&self.sections).apply(header, section, reply_mode).boxed(),
+                callers,
+            };
+            let applied = if self.queues.is_busy(section.shard) { None } else { section.apply_slice() };
+            match applied {
+                None => self.queues.push(section).await?,
+                Some(replies) if is_enabled(Mutation::ReplyByEntry) => late.push((section.callers, replies?)),
+                Some(replies) => section.callers.answer(replies?),
             }
         }
-        late.into_iter().for_each(|(position, replies)| answer(data, position, replies));
+        if !late.is_empty() {
+            self.queues.drain().await?;
+            late.into_iter().for_each(|(callers, replies)| callers.answer(replies));
+        }
         self.apply_seconds.record(began.elapsed().as_secs_f64());
-        self.set_group_state(group);
         Ok(())
     }
 
     fn apply_structural(&mut self, id: LogId, command: &GroupCommand) -> Result<(), ApplyFailure> {
         match command {
             GroupCommand::RaiseRules(next) => self.set_group_state(self.group.raised(*next, self.known_rules)?),
-            GroupCommand::Checkpoint { shard, from } => self.machine.checkpoint(*shard, id.index, *from),
+            GroupCommand::Checkpoint { shard, from } => self.machine().checkpoint(*shard, id.index, *from),
             GroupCommand::Quarantine(exception) => {
                 let Some(group) = self.group.with_exception(exception) else { return Ok(()) };
-                self.machine.set_exceptions(&group.exceptions)?;
+                self.machine().set_exceptions(&group.exceptions)?;
                 self.set_group_state(group);
                 // Whether or not it serves here: its state may have what is left out.
                 let failed_entry = exception.failure(id);
-                if !self.machine.isolate(exception.shard, &failed_entry) {
+                if !self.machine().isolate(exception.shard, &failed_entry) {
                     return Err(failed_entry.failure);
                 }
-                self.publish_failed_shards();
+                self.sections.publish_failed_shards();
             }
         }
         Ok(())
     }
 
-    /// Applies one section and returns the replies to its callers; if its shard failed, they are told already.
-    async fn apply_section(
-        &self,
-        id: LogId,
-        data: &EntryData,
-        header: EntryHeader,
-        position: usize,
-        section: &Section,
-    ) -> Result<Vec<Bytes>, ApplyFailure> {
-        let replies = if data.replies.is_some() { ReplyMode::Encode } else { ReplyMode::Skip };
-        if is_enabled(Mutation::DuplicateApply) && replies == ReplyMode::Skip && id.index.is_multiple_of(16) {
-            let _ = apply_slices(&*self.machine, header, section, replies).await;
-        }
-        let failure = match apply_slices(&*self.machine, header, section, replies).await {
-            Ok(replies) => return Ok(replies),
-            Err(_) if is_enabled(Mutation::UnknownCommandSkipped) => return Ok(Vec::new()),
-            Err(failure) => failure,
-        };
-        let failed = FailedEntry { term: id.leader_id.term, index: id.index, failure };
-        if !self.machine.isolate(section.shard, &failed) {
-            return Err(failed.failure);
-        }
-        self.publish_failed_shards();
-        if let Some(sinks) = &data.replies {
-            sinks.fail_section(position, &ProposeError::Unknown("the shard failed on its leader"));
-        }
-        Ok(Vec::new())
-    }
-
-    /// Tells peers which shards do not serve here. Called before the replica says that it has applied the entry.
-    fn publish_failed_shards(&self) {
-        let (replica, failures) = &self.failures;
-        failures.update(*replica, || self.machine.failed_shards().into_keys().collect());
+    fn machine(&self) -> &dyn StateMachine {
+        &*self.sections.machine
     }
 
     fn set_group_state(&mut self, group: GroupState) {
@@ -285,42 +306,9 @@ impl StateMachineAdapter {
         self.group = group.clone();
         if let Some(rules) = group.rules {
             self.snapshots.store().record_rules(rules);
-            self.machine.set_rules(rules);
+            self.machine().set_rules(rules);
         }
         self.group_state.send_replace(group);
-    }
-
-    /// Records that the machine failed in this entry. The returned error stops openraft.
-    fn fail(&self, id: LogId, failure: ApplyFailure) -> io::Error {
-        let error = io::Error::other(format!("entry {} of term {}, {failure}", id.index, id.leader_id.term));
-        self.failed_entry.send_replace(Some(FailedEntry { term: id.leader_id.term, index: id.index, failure }));
-        error
-    }
-}
-
-/// Answers the callers of a section that have no answer yet.
-fn answer(data: &EntryData, position: usize, replies: Vec<Bytes>) {
-    if let Some(sinks) = &data.replies {
-        sinks.answer(position, replies);
-    }
-}
-
-/// Applies a section's slices; queries and other tasks of the thread run between two slices.
-async fn apply_slices(
-    machine: &dyn StateMachine,
-    header: EntryHeader,
-    section: &Section,
-    replies: ReplyMode,
-) -> Result<Vec<Bytes>, ApplyFailure> {
-    let mut applied = machine.apply(header, section.shard, &section.commands, replies)?;
-    loop {
-        match applied {
-            Applied::Done(replies) => return Ok(replies),
-            Applied::Part(rest) => {
-                yield_now().await;
-                applied = rest()?;
-            }
-        }
     }
 }
 
@@ -368,13 +356,14 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
 
     /// Makes no snapshot while a shard is being built again.
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
-        if !force && !self.machine.can_freeze() {
+        if !force && !self.machine().can_freeze() {
             return None;
         }
         Some(self.get_snapshot_builder().await)
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        let drained = self.queues.drain().await.map_err(|error| StateMachineError(error.to_string()));
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
         let saved = self.snapshots.last().await.filter(|saved| Some(*saved) <= self.applied);
         // The saved snapshot has all sections of a shard that got none since the start: its state is from there.
@@ -383,7 +372,8 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         // A part that can't be read is to be replaced, though its shard is idle.
         let is_sound = !self.snapshots.sent().is_damaged();
         let is_saved = |shard: u32| is_sound && saved.is_some_and(|saved| has_all(shard, saved));
-        let (frozen, covered_bytes) = (Some(self.machine.freeze(&is_saved)), self.log_size.snapshot_begun());
+        let frozen = Some(drained.and_then(|()| self.machine().freeze(&is_saved)));
+        let covered_bytes = self.log_size.snapshot_begun();
         let (snapshots, log_size) = (self.snapshots.clone(), self.log_size.clone());
         SnapshotBuilder { snapshots, meta, group: self.group.clone(), frozen, log_size, covered_bytes }
     }
@@ -392,16 +382,17 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
         let SnapshotData { group, stored, .. } = snapshot;
         group.check(self.known_rules).map_err(invalid)?;
         let index = meta.last_log_id.map_or(0, |id| id.index);
+        self.queues.drain().await?;
         self.applied_index.begin(index);
-        self.machine.set_exceptions(&group.exceptions).map_err(invalid)?;
+        self.machine().set_exceptions(&group.exceptions).map_err(invalid)?;
         let parts = stored.parts();
-        run_blocking(|| self.machine.restore(index, &parts)).map_err(invalid)?;
-        self.publish_failed_shards();
+        run_blocking(|| self.machine().restore(index, &parts)).map_err(invalid)?;
+        self.sections.publish_failed_shards();
         self.set_group_state(group.clone());
         self.snapshots.save(meta, &group, parts.into_iter().map(PartUpdate::Write).collect()).await?;
         self.snapshots.sent().clear();
         self.applied = meta.last_log_id;
-        self.applied_index.end(index);
+        self.queues.dispatched(index);
         self.membership = meta.last_membership.clone();
         self.log_size.restored();
         Ok(())

@@ -18,7 +18,7 @@ pub struct GroupStatus {
     pub last_log_index: u64,
     /// Index of the last entry known to be committed.
     pub committed_index: u64,
-    /// Index of the last applied entry.
+    /// Index of the last entry that is applied as a whole, as all before it are.
     pub applied_index: u64,
     /// Index of the last entry in the snapshot.
     pub snapshot_index: u64,
@@ -41,6 +41,17 @@ pub struct GroupStatus {
 }
 
 impl Group {
+    /// Returns the number of commands of the shard of this number that wait for their entry.
+    pub fn queued_commands(&self, shard: u32) -> usize {
+        self.proposals().len_of(shard)
+    }
+
+    /// Returns the number of its commands in the apply queue: of entries that the group has passed, and at most 1,024, or
+    /// one section.
+    pub fn apply_queue_commands(&self, shard: u32) -> usize {
+        self.adapter().queues.len_of(shard)
+    }
+
     /// Returns the status of the replica.
     pub fn status(&self) -> GroupStatus {
         let metrics = self.raft().metrics().borrow_watched().clone();
@@ -54,7 +65,7 @@ impl Group {
             leader: metrics.current_leader,
             last_log_index: last,
             committed_index: index(metrics.cluster_committed),
-            applied_index: index(metrics.last_applied),
+            applied_index: self.last_applied_index(),
             snapshot_index: index(metrics.snapshot),
             purged_index: index(metrics.purged),
             state: match &metrics.running_state {

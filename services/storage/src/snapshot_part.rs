@@ -53,6 +53,20 @@ impl SnapshotPart {
         &self.name
     }
 
+    /// Returns the same part; whoever reads damage in it also calls `found`.
+    #[must_use]
+    pub fn on_damage(&self, found: impl Fn() + Clone + Send + Sync + 'static) -> Self {
+        let part = self.clone();
+        Self::new(self.name.clone(), move || {
+            let found = found.clone();
+            Box::new(part.chunks().inspect(move |chunk| {
+                if chunk.as_ref().is_err_and(StorageError::is_corrupt) {
+                    found();
+                }
+            }))
+        })
+    }
+
     /// Returns the chunks, from the first on.
     pub fn chunks(&self) -> PartChunks {
         match &self.source {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use holdfast_core::codec;
 use holdfast_core::shard::ShardState;
 use holdfast_replication::{Applied, ApplyFailure, EntryHeader, FailedEntry, ReplyMode, StateMachineError};
-use holdfast_storage::{SnapshotPart, StorageError};
+use holdfast_storage::SnapshotPart;
 use holdfast_supervise::catch_panic;
 use tokio::sync::watch;
 
@@ -142,15 +142,7 @@ impl FailedHistory {
     pub(crate) fn watched_state(&self, shard: &str) -> SnapshotPart {
         let Some(state) = self.state.clone() else { return SnapshotPart::from_chunks(shard, Vec::new()) };
         let is_damaged = Arc::clone(&self.is_damaged);
-        SnapshotPart::new(shard, move || {
-            let is_damaged = Arc::clone(&is_damaged);
-            let note = move |chunk: &Result<Bytes, StorageError>| {
-                if matches!(chunk, Err(StorageError::Corrupt { .. })) {
-                    is_damaged.store(true, Ordering::Relaxed);
-                }
-            };
-            Box::new(state.chunks().inspect(note))
-        })
+        state.on_damage(move || is_damaged.store(true, Ordering::Relaxed))
     }
 
     /// Encodes the sections in chunks: at least one, also if there are no sections.

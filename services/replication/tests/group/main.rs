@@ -1,6 +1,7 @@
 //! Groups under test: openraft's storage suite, and three hosts in one process over real sockets. One program, since
 //! linking openraft costs more than running most of this.
 
+mod apply_queues;
 mod backpressure;
 mod common;
 

@@ -51,6 +51,7 @@ const EXPECTED_METRICS: [&str; 23] = [
     "holdfast_state_bytes",
     "holdfast_table_bytes",
     "holdfast_queued_commands",
+    "holdfast_shard_apply_queue_commands",
     "holdfast_commit_seconds",
     "holdfast_apply_seconds",
     "holdfast_apply_slice_cpu_seconds",

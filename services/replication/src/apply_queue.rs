@@ -1,0 +1,298 @@
+//! What a group has still to apply of entries that it has passed: sections of shards with long work, shard by shard.
+//!
+//! A section whose first slice is its last is applied at once and never comes here. The rest of a longer one, and what
+//! its shard gets meanwhile, waits here, and its group goes on with the entries of all other shards. The sections of one
+//! shard are applied in the order of the log; those of different shards take turns, a slice each.
+//!
+//! What waits here was answered to nobody, so a read of the state needs not wait for it.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use holdfast_supervise::catch_panic;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
+
+use crate::applied::AppliedIndex;
+use crate::entry::Section;
+use crate::reply_sinks::ReplySinks;
+use crate::section_applier::SectionReplies;
+
+/// Commands that wait in the queue of a shard. Its group applies nothing more until a shard with so many has fewer.
+const MAX_COMMANDS_OF_SHARD: usize = 1_024;
+/// Their bytes.
+const MAX_BYTES_OF_SHARD: usize = 4 * 1024 * 1024;
+
+/// A section that is applied, or that waits for that.
+pub(crate) struct QueuedSection {
+    pub(crate) shard: u32,
+    /// The index of its entry.
+    pub(crate) index: u64,
+    /// Its commands, and their bytes.
+    pub(crate) size: SectionSize,
+    /// Applies one slice each time it is polled; it wakes nobody in between.
+    pub(crate) apply: BoxFuture<'static, Result<SectionReplies, io::Error>>,
+    pub(crate) callers: SectionCallers,
+}
+
+/// What a section takes in the queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SectionSize {
+    pub(crate) commands: usize,
+    pub(crate) bytes: usize,
+}
+
+impl SectionSize {
+    pub(crate) fn of(section: &Section) -> Self {
+        Self { commands: section.commands.len(), bytes: section.commands.iter().map(Bytes::len).sum() }
+    }
+}
+
+/// The callers of a section, by its position in its entry; none on a replica that did not propose it.
+pub(crate) struct SectionCallers(pub(crate) Option<(Arc<ReplySinks>, usize)>);
+
+impl SectionCallers {
+    /// Answers them.
+    pub(crate) fn answer(&self, replies: SectionReplies) {
+        let Some((sinks, position)) = &self.0 else { return };
+        match replies {
+            Ok(replies) => sinks.answer(*position, replies),
+            Err(error) => sinks.fail_section(*position, &error),
+        }
+    }
+}
+
+impl QueuedSection {
+    /// Applies the next slice. Returns the replies after the last.
+    pub(crate) fn apply_slice(&mut self) -> Option<Result<SectionReplies, io::Error>> {
+        catch_panic(|| (&mut self.apply).now_or_never())
+            .unwrap_or_else(|panicked| Some(Err(io::Error::other(panicked.to_string()))))
+    }
+}
+
+/// The queues of a group's shards. Clones share them. Whoever applies entries also works on them while it waits.
+#[derive(Clone)]
+pub(crate) struct ApplyQueues(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Woken when there is something to apply.
+    pushed: Notify,
+    /// Changes when a section is applied, and when one fails the replica.
+    progress: watch::Sender<()>,
+    applied_index: AppliedIndex,
+}
+
+#[derive(Default)]
+struct State {
+    /// Shards that have something to apply.
+    shards: HashMap<u32, ShardQueue>,
+    /// Those of them whose next slice nobody applies right now, in turn.
+    waiting: VecDeque<u32>,
+    /// Entries of which something is left, with the number of sections.
+    unfinished: BTreeMap<u64, usize>,
+    /// The last entry of which no section is still to come.
+    dispatched: u64,
+    /// Why nothing is applied any more.
+    failed: Option<String>,
+    is_closed: bool,
+}
+
+#[derive(Default)]
+struct ShardQueue {
+    /// Without the one that is applied right now.
+    sections: VecDeque<QueuedSection>,
+    /// Of all.
+    size: SectionSize,
+}
+
+impl ShardQueue {
+    fn admits(&self, next: SectionSize) -> bool {
+        self.size.commands + next.commands <= MAX_COMMANDS_OF_SHARD
+            && self.size.bytes + next.bytes <= MAX_BYTES_OF_SHARD
+    }
+}
+
+impl State {
+    fn push(&mut self, section: QueuedSection) {
+        if self.is_closed {
+            return;
+        }
+        let (shard, size) = (section.shard, section.size);
+        *self.unfinished.entry(section.index).or_default() += 1;
+        let queue = self.shards.entry(shard).or_insert_with(|| {
+            self.waiting.push_back(shard);
+            ShardQueue::default()
+        });
+        queue.size =
+            SectionSize { commands: queue.size.commands + size.commands, bytes: queue.size.bytes + size.bytes };
+        queue.sections.push_back(section);
+    }
+
+    fn take_next(&mut self) -> Option<QueuedSection> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let shard = self.waiting.pop_front()?;
+        self.shards.get_mut(&shard)?.sections.pop_front()
+    }
+
+    /// Puts a section back that has slices left.
+    fn put_back(&mut self, section: QueuedSection) {
+        let shard = section.shard;
+        if let Some(queue) = self.shards.get_mut(&shard) {
+            queue.sections.push_front(section);
+            self.waiting.push_back(shard);
+        }
+    }
+
+    /// Counts a section as applied.
+    fn finish(&mut self, section: &QueuedSection) {
+        if let Some(left) = self.unfinished.get_mut(&section.index) {
+            *left -= 1;
+            if *left == 0 {
+                self.unfinished.remove(&section.index);
+            }
+        }
+        let Some(queue) = self.shards.get_mut(&section.shard) else { return };
+        queue.size.commands -= section.size.commands;
+        queue.size.bytes -= section.size.bytes;
+        if queue.sections.is_empty() {
+            self.shards.remove(&section.shard);
+        } else {
+            self.waiting.push_back(section.shard);
+        }
+    }
+
+    /// Returns the last entry that is applied as a whole, and so is all before it.
+    fn applied(&self) -> u64 {
+        self.unfinished.first_key_value().map_or(self.dispatched, |(first, _)| self.dispatched.min(first - 1))
+    }
+}
+
+impl ApplyQueues {
+    pub(crate) fn new(applied_index: AppliedIndex) -> Self {
+        let (state, pushed, progress) = (Mutex::default(), Notify::new(), watch::Sender::default());
+        Self(Arc::new(Shared { state, pushed, progress, applied_index }))
+    }
+
+    /// Returns true if a shard has something to apply; then its next section is to be queued.
+    pub(crate) fn is_busy(&self, shard: u32) -> bool {
+        self.0.state.lock().shards.contains_key(&shard)
+    }
+
+    /// Returns the shards that have something to apply: a leader proposes nothing for them, so that what comes meanwhile
+    /// shares one entry, and waits where its account has a share.
+    pub(crate) fn busy_shards(&self) -> HashSet<u32> {
+        self.0.state.lock().shards.keys().copied().collect()
+    }
+
+    /// Returns the number of commands in the queue of a shard.
+    pub(crate) fn len_of(&self, shard: u32) -> usize {
+        self.0.state.lock().shards.get(&shard).map_or(0, |queue| queue.size.commands)
+    }
+
+    /// Subscribes to changes of what is left to apply.
+    pub(crate) fn progress(&self) -> watch::Receiver<()> {
+        self.0.progress.subscribe()
+    }
+
+    /// Queues a section, once its shard has capacity.
+    ///
+    /// # Errors
+    /// When a section has failed the replica.
+    pub(crate) async fn push(&self, section: QueuedSection) -> Result<(), io::Error> {
+        let (shard, size) = (section.shard, section.size);
+        self.work_until(|state| state.shards.get(&shard).is_none_or(|queue| queue.admits(size))).await?;
+        self.0.state.lock().push(section);
+        self.0.pushed.notify_one();
+        Ok(())
+    }
+
+    /// Records that every section of the entries up to this index is applied or queued.
+    pub(crate) fn dispatched(&self, index: u64) {
+        let mut state = self.0.state.lock();
+        state.dispatched = index;
+        self.0.applied_index.end(state.applied());
+    }
+
+    /// Waits until nothing is left to apply. Only what is queued before counts, since the caller queues nothing more.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub(crate) async fn drain(&self) -> Result<(), io::Error> {
+        self.work_until(|state| state.shards.is_empty()).await
+    }
+
+    /// Applies slices until `is_done`. Another task may apply some meanwhile.
+    async fn work_until(&self, is_done: impl Fn(&State) -> bool + Send) -> Result<(), io::Error> {
+        let mut progress = self.progress();
+        loop {
+            progress.borrow_and_update();
+            {
+                let state = self.0.state.lock();
+                if let Some(failed) = &state.failed {
+                    return Err(io::Error::other(failed.clone()));
+                }
+                if is_done(&state) {
+                    return Ok(());
+                }
+            }
+            if self.apply_slice() {
+                yield_now().await;
+            } else if progress.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Applies slices as they come, until the queues are closed.
+    pub(crate) async fn run(self) {
+        while !self.0.state.lock().is_closed {
+            if self.apply_slice() {
+                yield_now().await;
+            } else {
+                self.0.pushed.notified().await;
+            }
+        }
+    }
+
+    /// Applies the next slice of the shard whose turn it is. Returns false if there is none.
+    fn apply_slice(&self) -> bool {
+        let Some(mut section) = self.0.state.lock().take_next() else { return false };
+        let applied = section.apply_slice();
+        let mut state = self.0.state.lock();
+        match applied {
+            None => {
+                state.put_back(section);
+                self.0.pushed.notify_one();
+            }
+            Some(Err(failed)) => state.failed = Some(failed.to_string()),
+            Some(Ok(replies)) => {
+                state.finish(&section);
+                self.0.applied_index.end(state.applied());
+                drop(state);
+                section.callers.answer(replies);
+            }
+        }
+        self.0.progress.send_replace(());
+        true
+    }
+
+    /// Drops what is left; nothing is applied after the slice in progress. Callers hear that the outcome is unknown.
+    pub(crate) fn close(&self) {
+        let left = {
+            let mut state = self.0.state.lock();
+            state.is_closed = true;
+            std::mem::take(&mut state.shards)
+        };
+        drop(left);
+        self.0.pushed.notify_one();
+        self.0.progress.send_replace(());
+    }
+}
