@@ -152,7 +152,7 @@ fn describe() {
     describe_histogram!("holdfast_second_witness_seconds", Unit::Seconds, witness);
     let commit = "Time from the proposal of an entry until the leader applies it, durable on a majority.";
     describe_histogram!("holdfast_commit_seconds", Unit::Seconds, commit);
-    describe_histogram!("holdfast_apply_seconds", Unit::Seconds, "Time to apply one entry to the state.");
+    describe_histogram!("holdfast_apply_seconds", Unit::Seconds, "Time to apply one entry, without what is queued.");
     let slice = "Time for which one apply slice of an entry locks the state.";
     describe_histogram!("holdfast_apply_slice_seconds", Unit::Seconds, slice);
     let cpu = "CPU time of one apply slice of an entry.";

@@ -1,8 +1,8 @@
 //! What a group has still to apply of entries that it has passed: sections of shards with long work, shard by shard.
 //!
-//! A section whose first slice is its last is applied at once and never comes here. The rest of a longer one, and what
-//! its shard gets meanwhile, waits here, and its group goes on with the entries of all other shards. The sections of one
-//! shard are applied in the order of the log; those of different shards take turns, a slice each.
+//! A section whose first slice is its last is applied at once and never comes here. The rest of a longer one waits here
+//! with what its shard gets meanwhile, and its group goes on with the entries of all other shards. The sections of one
+//! shard are applied in the order of the log. Those of different shards take turns, a slice each.
 //!
 //! What waits here was answered to nobody, so a read of the state needs not wait for it.
 
@@ -20,6 +20,7 @@ use tokio::task::yield_now;
 
 use crate::applied::AppliedIndex;
 use crate::entry::Section;
+use crate::error::ProposeError;
 use crate::reply_sinks::ReplySinks;
 use crate::section_applier::SectionReplies;
 
@@ -48,8 +49,9 @@ pub(crate) struct SectionSize {
 }
 
 impl SectionSize {
+    /// A section without commands counts as one: it moves the clock.
     pub(crate) fn of(section: &Section) -> Self {
-        Self { commands: section.commands.len(), bytes: section.commands.iter().map(Bytes::len).sum() }
+        Self { commands: section.commands.len().max(1), bytes: section.commands.iter().map(Bytes::len).sum() }
     }
 }
 
@@ -58,11 +60,20 @@ pub(crate) struct SectionCallers(pub(crate) Option<(Arc<ReplySinks>, usize)>);
 
 impl SectionCallers {
     /// Answers them.
-    pub(crate) fn answer(&self, replies: SectionReplies) {
-        let Some((sinks, position)) = &self.0 else { return };
+    pub(crate) fn answer(mut self, replies: SectionReplies) {
+        let Some((sinks, position)) = self.0.take() else { return };
         match replies {
-            Ok(replies) => sinks.answer(*position, replies),
-            Err(error) => sinks.fail_section(*position, &error),
+            Ok(replies) => sinks.answer(position, replies),
+            Err(error) => sinks.fail_section(position, &error),
+        }
+    }
+}
+
+/// The log may still hold the entry with its callers.
+impl Drop for SectionCallers {
+    fn drop(&mut self) {
+        if let Some((sinks, position)) = self.0.take() {
+            sinks.fail_section(position, &ProposeError::Unknown("the replica stopped"));
         }
     }
 }
@@ -83,7 +94,7 @@ struct Shared {
     state: Mutex<State>,
     /// Woken when there is something to apply.
     pushed: Notify,
-    /// Changes when a section is applied, and when one fails the replica.
+    /// Changes after each slice, and at the end.
     progress: watch::Sender<()>,
     applied_index: AppliedIndex,
 }
@@ -120,9 +131,6 @@ impl ShardQueue {
 
 impl State {
     fn push(&mut self, section: QueuedSection) {
-        if self.is_closed {
-            return;
-        }
         let (shard, size) = (section.shard, section.size);
         *self.unfinished.entry(section.index).or_default() += 1;
         let queue = self.shards.entry(shard).or_insert_with(|| {
@@ -169,6 +177,11 @@ impl State {
         }
     }
 
+    /// Returns true once nothing more is applied.
+    fn is_over(&self) -> bool {
+        self.is_closed || self.failed.is_some()
+    }
+
     /// Returns the last entry that is applied as a whole, and so is all before it.
     fn applied(&self) -> u64 {
         self.unfinished.first_key_value().map_or(self.dispatched, |(first, _)| self.dispatched.min(first - 1))
@@ -186,8 +199,8 @@ impl ApplyQueues {
         self.0.state.lock().shards.contains_key(&shard)
     }
 
-    /// Returns the shards that have something to apply: a leader proposes nothing for them, so that what comes meanwhile
-    /// shares one entry, and waits where its account has a share.
+    /// Returns the shards that have something to apply. A leader proposes nothing for them: what comes meanwhile shares
+    /// one entry, and waits where its account has a share.
     pub(crate) fn busy_shards(&self) -> HashSet<u32> {
         self.0.state.lock().shards.keys().copied().collect()
     }
@@ -251,9 +264,19 @@ impl ApplyQueues {
         }
     }
 
-    /// Applies slices as they come, until the queues are closed.
+    /// Waits until all entries up to this index are applied, or nothing is applied any more.
+    pub(crate) async fn wait_applied(&self, index: u64) {
+        let is_over = || {
+            let state = self.0.state.lock();
+            state.applied() >= index || state.is_over()
+        };
+        let mut progress = self.progress();
+        while !is_over() && progress.changed().await.is_ok() {}
+    }
+
+    /// Applies slices as they come, until the queues are closed or a section has failed the replica.
     pub(crate) async fn run(self) {
-        while !self.0.state.lock().is_closed {
+        while !self.0.state.lock().is_over() {
             if self.apply_slice() {
                 yield_now().await;
             } else {
@@ -272,7 +295,11 @@ impl ApplyQueues {
                 state.put_back(section);
                 self.0.pushed.notify_one();
             }
-            Some(Err(failed)) => state.failed = Some(failed.to_string()),
+            Some(Err(failed)) => {
+                tracing::error!(shard = section.shard, index = section.index, %failed, "a queued section failed");
+                state.failed = Some(failed.to_string());
+                self.0.pushed.notify_one();
+            }
             Some(Ok(replies)) => {
                 state.finish(&section);
                 self.0.applied_index.end(state.applied());
@@ -294,5 +321,87 @@ impl ApplyQueues {
         drop(left);
         self.0.pushed.notify_one();
         self.0.progress.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::proposal::ProposalResult;
+    use crate::reply_sinks::SectionSinks;
+
+    /// A section that takes so many slices, and its caller.
+    fn section(shard: u32, index: u64, slices: usize) -> (QueuedSection, oneshot::Receiver<ProposalResult>) {
+        let (sender, caller) = oneshot::channel();
+        let sinks = vec![SectionSinks { commands: vec![sender], ticks: Vec::new() }];
+        let callers = SectionCallers(Some((Arc::new(ReplySinks::new(sinks)), 0)));
+        let apply = async move {
+            for _ in 1..slices {
+                futures::pending!();
+            }
+            Ok(Ok(vec![Bytes::from_static(b"done")]))
+        };
+        let size = SectionSize { commands: 1, bytes: 1 };
+        (QueuedSection { shard, index, size, apply: apply.boxed(), callers }, caller)
+    }
+
+    #[tokio::test]
+    async fn shards_take_turns_and_the_applied_index_waits_for_all() {
+        let applied = AppliedIndex::default();
+        let queues = ApplyQueues::new(applied.clone());
+        let [(long, mut slow), (short, mut quick), (next, mut last)] =
+            [section(1, 5, 4), section(2, 6, 1), section(1, 7, 1)];
+        for one in [long, short, next] {
+            queues.push(one).await.unwrap();
+        }
+        queues.dispatched(7);
+        assert_eq!((applied.last(), queues.len_of(1), queues.len_of(2)), (4, 2, 1));
+        assert!(queues.apply_slice() && queues.apply_slice(), "one slice of each shard");
+        assert!(quick.try_recv().is_ok_and(|reply| reply.is_ok()), "it waits for another shard");
+        assert_eq!((applied.last(), queues.is_busy(1), queues.is_busy(2)), (4, true, false));
+        queues.drain().await.unwrap();
+        assert!(slow.try_recv().is_ok_and(|reply| reply.is_ok()) && last.try_recv().is_ok_and(|reply| reply.is_ok()));
+        assert_eq!((applied.last(), queues.len_of(1)), (7, 0));
+    }
+
+    #[tokio::test]
+    async fn a_section_that_fails_the_replica_ends_the_queues_and_whoever_waits_for_them() {
+        let queues = ApplyQueues::new(AppliedIndex::default());
+        let worker = tokio::spawn(queues.clone().run());
+        let (mut failing, mut caller) = section(1, 1, 1);
+        failing.apply = ready(Err(io::Error::other("a command of a later release"))).boxed();
+        queues.push(failing).await.unwrap();
+        worker.await.unwrap();
+        assert_eq!(caller.try_recv().unwrap(), Err(ProposeError::Unknown("the replica stopped")));
+        assert!(queues.drain().await.unwrap_err().to_string().contains("a later release"));
+        assert!(queues.push(section(2, 2, 1).0).await.is_err());
+        queues.wait_applied(9).await;
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_section_fails_the_replica() {
+        let queues = ApplyQueues::new(AppliedIndex::default());
+        let (mut failing, _caller) = section(1, 1, 1);
+        failing.apply = async { panic!("on purpose") }.boxed();
+        queues.push(failing).await.unwrap();
+        assert!(queues.drain().await.unwrap_err().to_string().contains("on purpose"));
+    }
+
+    #[tokio::test]
+    async fn callers_of_what_is_dropped_at_the_end_are_told() {
+        let queues = ApplyQueues::new(AppliedIndex::default());
+        let (waiting, mut caller) = section(1, 1, 9);
+        let (sinks, _) = waiting.callers.0.as_ref().unwrap();
+        let in_the_log = Arc::clone(sinks);
+        queues.push(waiting).await.unwrap();
+        queues.close();
+        assert_eq!(caller.try_recv().unwrap(), Err(ProposeError::Unknown("the replica stopped")));
+        drop(in_the_log);
+        queues.clone().run().await;
+        queues.wait_applied(1).await;
     }
 }

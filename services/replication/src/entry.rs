@@ -63,6 +63,11 @@ pub struct Section {
 }
 
 impl Section {
+    /// Copies the commands, so that they do not hold their whole entry in memory.
+    pub(crate) fn detach(&mut self) {
+        self.commands.iter_mut().for_each(|command| *command = Bytes::copy_from_slice(command));
+    }
+
     /// Returns the encoded size of the count and the commands.
     fn body_bytes(&self) -> usize {
         let framed = |command: &Bytes| varint_bytes(size(command.len())) + command.len();

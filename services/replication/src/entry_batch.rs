@@ -8,8 +8,8 @@ use crate::proposal::Proposal;
 const MAX_BATCH_COMMANDS: usize = 2_048;
 /// Commands of one shard in one entry.
 pub(crate) const MAX_BATCH_COMMANDS_OF_SHARD: usize = 512;
-/// Commands of one account for one shard in one entry: an entry's cost is unknown before it is applied, and the next
-/// entry waits for it.
+/// Commands of one account for one shard in one entry: a section's cost is unknown before it is applied, and the next
+/// one of its shard waits for it.
 pub(crate) const MAX_BATCH_COMMANDS_OF_ACCOUNT: usize = 128;
 /// Bytes in one entry, once it has one command of an account: at most twice as many with that.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;

@@ -221,8 +221,7 @@ impl Group {
                 return;
             }
         }
-        let mut progress = self.adapter().queues.progress();
-        while self.last_applied_index() < written.unwrap_or(0) && progress.changed().await.is_ok() {}
+        self.adapter().queues.wait_applied(written.unwrap_or(0)).await;
     }
 }
 

@@ -1,7 +1,8 @@
 //! What is queued for the log of a group: for each account and shard a lane.
 //!
 //! An account shares the log with the others as one, in however many shards it has something: it pays for each command
-//! as many times as it has lanes.
+//! as many times as it has lanes. Only when the queue of the group is full, lanes are compared one by one: the newest
+//! command of the largest makes room.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -36,6 +37,8 @@ pub(crate) const QUEUE_IS_FULL: QueueLimit = QueueLimit {
     what: "the number of commands in the queue of a group, and their size in units of 4 KiB,",
     max: LIMITS.total / MIN_COMMAND_BYTES,
 };
+/// Of so many commands of an account that find no room, one looks for those that are cancelled.
+const LOOKS_APART: u32 = 16;
 const OWN_QUEUE_IS_FULL: &str = "the leader's own commands wait already; try again later";
 /// What may wait for the log of a group: commands of an account, of a shard, and all.
 pub const QUEUE_LIMITS: [QueueLimit; 3] = [LANE_IS_FULL, SHARD_IS_FULL, QUEUE_IS_FULL];
@@ -48,11 +51,17 @@ pub(crate) struct ProposalLanes {
     /// Commands of the leader itself, on behalf of all accounts.
     own: VecDeque<Proposal>,
     queue: FairQueue<LaneKey, QueuedProposal>,
-    /// What each shard has in both.
-    of_shard: HashMap<u32, ShardQueue>,
-    of_account: HashMap<u64, AccountQueue>,
+    counts: Counts,
     /// Shards whose lanes are parked: they were busy.
     parked: HashSet<u32>,
+}
+
+/// What is queued.
+#[derive(Default)]
+struct Counts {
+    /// Of the leader itself, and of accounts.
+    of_shard: HashMap<u32, ShardQueue>,
+    of_account: HashMap<u64, AccountQueue>,
 }
 
 /// A command in the lane of its account.
@@ -107,71 +116,20 @@ impl ShardQueue {
 struct AccountQueue {
     bytes: usize,
     lanes: u64,
+    /// Commands that found no room.
+    refused: u32,
 }
 
-impl ProposalLanes {
-    pub(crate) fn new() -> Self {
-        Self {
-            own: VecDeque::new(),
-            queue: FairQueue::new(LIMITS),
-            of_shard: HashMap::new(),
-            of_account: HashMap::new(),
-            parked: HashSet::new(),
-        }
-    }
-
-    /// Returns true if a shard that is not busy has a command.
-    pub(crate) fn has_any(&self, busy: &HashSet<u32>) -> bool {
-        self.of_shard.keys().any(|shard| !busy.contains(shard))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.of_shard.is_empty() && self.of_account.is_empty()
-    }
-
-    /// Returns the number of commands of a shard.
-    pub(crate) fn len_of(&self, shard: u32) -> usize {
-        self.of_shard.get(&shard).map_or(0, |of_shard| of_shard.commands)
-    }
-
-    /// Queues a command of an account; returns those that made room.
-    pub(crate) fn push(&mut self, account: u64, proposal: Proposal) -> Result<Vec<Proposal>, QueueLimit> {
-        let queued = QueuedProposal::new(account, proposal);
-        let origin @ Origin { shard, bytes, .. } = queued.origin();
-        if self.of_shard.get(&shard).is_some_and(|of_shard| !of_shard.admits(origin)) {
-            return Err(SHARD_IS_FULL);
-        }
-        if !self.has_capacity(origin) {
-            self.drop_cancelled(account);
-            if !self.has_capacity(origin) {
-                return Err(LANE_IS_FULL);
-            }
-        }
-        let evicted = self.queue.push((account, shard), bytes, queued).map_err(|full| match full {
-            Full::Lane => LANE_IS_FULL,
-            Full::Queue => QUEUE_IS_FULL,
-        })?;
-        self.count(origin);
-        evicted.iter().for_each(|evicted| self.uncount(evicted.origin()));
-        Ok(evicted.into_iter().map(|evicted| evicted.proposal).collect())
-    }
-
+impl Counts {
     fn has_capacity(&self, next: Origin) -> bool {
         self.of_account.get(&next.account).is_none_or(|of_account| of_account.bytes + next.bytes <= LIMITS.lane)
     }
 
-    /// Drops what an account has cancelled in parked lanes, or a shard that stands still would take its share of all.
-    fn drop_cancelled(&mut self, account: u64) {
-        let mut cancelled = Vec::new();
-        for shard in &self.parked {
-            self.queue.retain((account, *shard), |queued| {
-                let is_cancelled = queued.proposal.state.is_cancelled();
-                cancelled.extend(is_cancelled.then(|| queued.origin()));
-                !is_cancelled
-            });
-        }
-        cancelled.into_iter().for_each(|origin| self.uncount(origin));
+    /// Returns the number of lanes of an account, without those for busy shards.
+    fn lanes(&self, account: u64, busy: &HashSet<u32>) -> u64 {
+        let waits = |shard: &&u32| self.of_shard.get(shard).is_some_and(|queue| queue.lanes.contains_key(&account));
+        let waiting = busy.iter().filter(waits).count() as u64;
+        self.of_account.get(&account).map_or(1, |of_account| of_account.lanes.saturating_sub(waiting).max(1))
     }
 
     fn count(&mut self, Origin { account, shard, bytes }: Origin) {
@@ -210,20 +168,83 @@ impl ProposalLanes {
             of_account.remove();
         }
     }
+}
+
+impl ProposalLanes {
+    pub(crate) fn new() -> Self {
+        Self { own: VecDeque::new(), queue: FairQueue::new(LIMITS), counts: Counts::default(), parked: HashSet::new() }
+    }
+
+    /// Returns true if a shard that is not busy has a command.
+    pub(crate) fn has_any(&self, busy: &HashSet<u32>) -> bool {
+        self.counts.of_shard.keys().any(|shard| !busy.contains(shard))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.counts.of_shard.is_empty() && self.counts.of_account.is_empty()
+    }
+
+    /// Returns the number of commands of a shard.
+    pub(crate) fn len_of(&self, shard: u32) -> usize {
+        self.counts.of_shard.get(&shard).map_or(0, |of_shard| of_shard.commands)
+    }
+
+    /// Queues a command of an account; returns those that made room.
+    pub(crate) fn push(&mut self, account: u64, proposal: Proposal) -> Result<Vec<Proposal>, QueueLimit> {
+        let queued = QueuedProposal::new(account, proposal);
+        let origin @ Origin { shard, bytes, .. } = queued.origin();
+        if self.counts.of_shard.get(&shard).is_some_and(|of_shard| !of_shard.admits(origin)) {
+            return Err(SHARD_IS_FULL);
+        }
+        if !self.counts.has_capacity(origin) {
+            self.drop_cancelled(account);
+            if !self.counts.has_capacity(origin) {
+                return Err(LANE_IS_FULL);
+            }
+        }
+        let evicted = self.queue.push((account, shard), bytes, queued).map_err(|full| match full {
+            Full::Lane => LANE_IS_FULL,
+            Full::Queue => QUEUE_IS_FULL,
+        })?;
+        self.counts.count(origin);
+        evicted.iter().for_each(|evicted| self.counts.uncount(evicted.origin()));
+        Ok(evicted.into_iter().map(|evicted| evicted.proposal).collect())
+    }
+
+    /// Makes room for an account in the place of what it has cancelled: a shard that stands still would take the share of
+    /// all. Looks only now and then.
+    fn drop_cancelled(&mut self, account: u64) {
+        let Some(of_account) = self.counts.of_account.get_mut(&account) else { return };
+        of_account.refused = of_account.refused.wrapping_add(1);
+        if of_account.refused % LOOKS_APART != 1 {
+            return;
+        }
+        let mut cancelled = Vec::new();
+        let shards = self.counts.of_shard.iter().filter(|(_, of_shard)| of_shard.lanes.contains_key(&account));
+        for (shard, _) in shards {
+            self.queue.retain((account, *shard), |queued| {
+                let is_cancelled = queued.proposal.state.is_cancelled();
+                cancelled.extend(is_cancelled.then(|| queued.origin()));
+                !is_cancelled
+            });
+        }
+        cancelled.into_iter().for_each(|origin| self.counts.uncount(origin));
+    }
 
     /// Queues a command of the leader itself.
     pub(crate) fn push_own(&mut self, proposal: Proposal) -> Result<(), ProposeError> {
         if self.own.len() >= MAX_OWN_COMMANDS {
             return Err(ProposeError::NotProposed(OWN_QUEUE_IS_FULL));
         }
-        self.of_shard.entry(proposal.shard).or_default().commands += 1;
+        self.counts.of_shard.entry(proposal.shard).or_default().commands += 1;
         self.own.push_back(proposal);
         Ok(())
     }
 
     fn pop_own(&mut self) -> Option<Proposal> {
         let next = self.own.pop_front()?;
-        if let Entry::Occupied(mut of_shard) = self.of_shard.entry(next.shard) {
+        if let Entry::Occupied(mut of_shard) = self.counts.of_shard.entry(next.shard) {
             of_shard.get_mut().commands -= 1;
             if of_shard.get().commands == 0 {
                 of_shard.remove();
@@ -260,20 +281,19 @@ impl ProposalLanes {
         price: impl Fn(u32, u64, u64) -> u64,
     ) -> Vec<Proposal> {
         self.resume(busy);
-        let mut cancelled = Vec::new();
-        let Self { queue, of_shard, of_account, parked, .. } = self;
+        let Self { queue, counts, parked, .. } = self;
         let served = queue.serve(|(account, shard), queued| {
             let next = &queued.proposal;
             if next.state.is_cancelled() {
                 // The caller has its result, and the account is not charged.
-                cancelled.push(queued.origin());
+                counts.uncount(queued.origin());
                 return Decision::Drop;
             }
             if busy.contains(&shard) {
                 parked.insert(shard);
                 return Decision::Park;
             }
-            // An estimate that is too high costs the account no more than one entry of the others.
+            // An estimate that is too high costs the account no more than an entry for each of its lanes.
             let units = price(shard, account, next.min_units).clamp(1, MAX_BATCH_UNITS);
             if !batch.fits(next, units) {
                 return Decision::Stop;
@@ -283,21 +303,19 @@ impl ProposalLanes {
                 return Decision::PassOver;
             }
             batch.count(next, units);
-            let is_parked = |shard: &&u32| of_shard.get(shard).is_some_and(|queue| queue.lanes.contains_key(&account));
-            let waiting = busy.iter().filter(is_parked).count() as u64;
-            let lanes = of_account.get(&account).map_or(1, |of_account| of_account.lanes.saturating_sub(waiting));
-            Decision::Serve(units * lanes.max(1))
+            let lanes = counts.lanes(account, busy);
+            counts.uncount(queued.origin());
+            Decision::Serve(units * lanes)
         });
-        served.iter().map(QueuedProposal::origin).chain(cancelled).for_each(|left| self.uncount(left));
         served.into_iter().map(|queued| queued.proposal).collect()
     }
 
     /// Lets the lanes for shards be served again that are not busy any more.
     fn resume(&mut self, busy: &HashSet<u32>) {
-        let Self { queue, of_shard, parked, .. } = self;
+        let Self { queue, counts, parked, .. } = self;
         parked.retain(|shard| {
             let is_busy = busy.contains(shard);
-            if !is_busy && let Some(of_shard) = of_shard.get(shard) {
+            if !is_busy && let Some(of_shard) = counts.of_shard.get(shard) {
                 of_shard.lanes.keys().for_each(|account| queue.resume((*account, *shard)));
             }
             is_busy

@@ -237,7 +237,8 @@ impl HeaderSource {
     }
 }
 
-/// Passes an entry to openraft. The receiver gets openraft's result once the entry is applied here.
+/// Passes an entry to openraft. The receiver gets openraft's result once the entry is
+/// committed, and each of its sections is applied or queued here.
 pub(crate) async fn write(
     raft: &Raft,
     term: u64,

@@ -126,8 +126,9 @@ pub type FrozenState = Vec<PartUpdate>;
 pub trait StateMachine: Send + Sync + 'static {
     /// Starts to apply the section of an entry for one shard: advances the shard's clock to the entry's time, ends what
     /// is due, then runs the commands in order. Long work is split into slices, between which the machine may be
-    /// queried; all commands before that point are then done, each as a whole. No other apply, freeze or restore
-    /// happens before the last slice.
+    /// queried; all commands before that point are then done, each as a whole. Before the last slice, there is no other
+    /// apply for the same shard, and no freeze or restore. Sections for other shards are applied meanwhile, also on
+    /// another thread.
     ///
     /// # Errors
     /// When the machine can't apply it as every other replica does, above all when a command can't be decoded: skipping

@@ -13,6 +13,7 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -251,8 +252,12 @@ impl StateMachineAdapter {
     ) -> Result<(), io::Error> {
         let (began, mut late) = (Instant::now(), Vec::new());
         let reply_mode = if sinks.is_some() { ReplyMode::Encode } else { ReplyMode::Skip };
-        for (position, section) in sections.into_iter().enumerate() {
+        for (position, mut section) in sections.into_iter().enumerate() {
             self.last_sections.insert(section.shard, header.index);
+            let must_wait = self.queues.is_busy(section.shard);
+            if must_wait {
+                section.detach();
+            }
             let callers = SectionCallers(sinks.clone().map(|sinks| (sinks, position)));
             let mut section = QueuedSection {
                 shard: section.shard,
@@ -261,9 +266,11 @@ impl StateMachineAdapter {
                 apply: Arc::clone(&self.sections).apply(header, section, reply_mode).boxed(),
                 callers,
             };
-            let applied = if self.queues.is_busy(section.shard) { None } else { section.apply_slice() };
-            match applied {
-                None => self.queues.push(section).await?,
+            match if must_wait { None } else { section.apply_slice() } {
+                None => {
+                    self.queues.push(section).await?;
+                    yield_now().await;
+                }
                 Some(replies) if is_enabled(Mutation::ReplyByEntry) => late.push((section.callers, replies?)),
                 Some(replies) => section.callers.answer(replies?),
             }
@@ -356,6 +363,8 @@ impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
 
     /// Makes no snapshot while a shard is being built again.
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        // What is queued may still break a shard.
+        self.queues.drain().await.ok()?;
         if !force && !self.machine().can_freeze() {
             return None;
         }

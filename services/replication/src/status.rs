@@ -46,8 +46,8 @@ impl Group {
         self.proposals().len_of(shard)
     }
 
-    /// Returns the number of its commands in the apply queue: of entries that the group has passed, and at most 1,024, or
-    /// one section.
+    /// Returns the number of its commands in the apply queue: of entries that the group has passed. At most 1,024, or one
+    /// section.
     pub fn apply_queue_commands(&self, shard: u32) -> usize {
         self.adapter().queues.len_of(shard)
     }

@@ -38,7 +38,7 @@ const LABEL_VALUE_LIMITS: [(&str, usize); 17] = [
 const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
 
 /// What has to be there, whatever else is.
-const EXPECTED_METRICS: [&str; 23] = [
+const EXPECTED_METRICS: [&str; 24] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
     "holdfast_refusals_total",
