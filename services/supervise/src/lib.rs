@@ -24,4 +24,4 @@ mod temporary;
 pub use panics::{CaughtPanic, catch_panic};
 pub use scheduling_group::{SchedulingGroup, SharedGroup, YieldToReady};
 pub use tasks::{TaskFailure, TaskOwner, TaskSet, failing_background_task, failing_process_task, restart_delays};
-pub use temporary::{spawn_temporary, survive_panic};
+pub use temporary::{spawn_alongside, spawn_temporary, survive_panic};

@@ -7,6 +7,7 @@
 //!
 //! A task has a turn from the time at which it is woken to the end of its poll.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -28,6 +29,11 @@ const TURNS_PER_THREAD: usize = 4;
 /// host.
 const MAX_YIELD_TIME: Duration = Duration::from_millis(2);
 const MAX_YIELDS: u32 = 64;
+
+thread_local! {
+    /// The group of the task that this thread polls.
+    static CURRENT: RefCell<Option<SharedGroup>> = const { RefCell::new(None) };
+}
 
 /// Tasks of all groups of this process that wait for a turn.
 static WAITING_TASKS: AtomicUsize = AtomicUsize::new(0);
@@ -172,6 +178,11 @@ impl From<Arc<SchedulingGroup>> for SharedGroup {
 }
 
 impl SharedGroup {
+    /// Returns the group of the task that is polled now; `None` if it has none.
+    pub fn current() -> Option<Self> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
     /// Moves the tasks to a group.
     pub fn set(&self, group: Arc<SchedulingGroup>) {
         *self.0.lock() = group;
@@ -263,9 +274,27 @@ impl<F: Future> Future for InGroup<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let Self { work, task, waker } = &mut *self;
         task.begin_poll(context.waker());
-        let polled = work.as_mut().poll(&mut Context::from_waker(waker));
+        let polled = {
+            let _current = CurrentGroup::enter(&task.group);
+            work.as_mut().poll(&mut Context::from_waker(waker))
+        };
         task.end_poll(polled.is_ready());
         polled
+    }
+}
+
+/// Names the group of the task that is polled, and the one before when it is dropped.
+struct CurrentGroup(Option<SharedGroup>);
+
+impl CurrentGroup {
+    fn enter(group: &SharedGroup) -> Self {
+        Self(CURRENT.replace(Some(group.clone())))
+    }
+}
+
+impl Drop for CurrentGroup {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
     }
 }
 
@@ -281,6 +310,7 @@ mod tests {
     use std::future::{pending, poll_fn};
 
     use super::*;
+    use crate::spawn_alongside;
 
     fn group_of(limit: usize) -> SharedGroup {
         Arc::new(SchedulingGroup::new(limit)).into()
@@ -311,6 +341,20 @@ mod tests {
         while busy_steps.load(Ordering::Relaxed) < 10_000 {
             yield_now().await;
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_task_spawns_alongside_is_of_its_group() {
+        let shared = group_of(2);
+        let is_same = |other: Option<SharedGroup>| other.is_some_and(|other| Arc::ptr_eq(&other.0, &shared.0));
+        let spawned = shared.run(async {
+            let inner = spawn_alongside("inner", async { SharedGroup::current() });
+            (SharedGroup::current(), inner.await.unwrap())
+        });
+        let (outer, inner) = tokio::spawn(spawned).await.unwrap();
+        assert!(is_same(outer) && is_same(inner));
+        assert!(SharedGroup::current().is_none());
+        assert!(spawn_alongside("outside", async { SharedGroup::current() }).await.unwrap().is_none());
     }
 
     #[tokio::test]

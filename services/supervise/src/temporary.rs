@@ -6,6 +6,7 @@ use futures::FutureExt;
 use tokio::task::JoinHandle;
 
 use crate::panics::catch_panic_async;
+use crate::scheduling_group::SharedGroup;
 use crate::tasks::report_failure;
 
 /// Runs the work of one call or connection. A panic is counted and logged, and ends only that call or connection: a
@@ -23,6 +24,17 @@ pub fn spawn_temporary<T: Send + 'static>(
         })
     });
     tokio::spawn(work)
+}
+
+/// As [`spawn_temporary`]; the task is in the scheduling group of the one that spawns it, if that has one.
+pub fn spawn_alongside<T: Send + 'static>(
+    task: &'static str,
+    work: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    match SharedGroup::current() {
+        Some(group) => spawn_temporary(task, group.run(work)),
+        None => spawn_temporary(task, work),
+    }
 }
 
 /// Runs work within the task of another owner, which a panic of the work does not end: it is counted and logged, and the

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_api::{ApiError, ApiResult, Code, EventPage};
-use holdfast_supervise::spawn_temporary;
+use holdfast_supervise::spawn_alongside;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -41,7 +41,7 @@ impl EventStream {
     ) -> Self {
         let (demand, demanded) = mpsc::channel(1);
         let (delivery, delivered) = mpsc::channel(1);
-        let task = spawn_temporary("event_stream", async move {
+        let task = spawn_alongside("event_stream", async move {
             let reason = tokio::select! {
                 () = stopping.cancelled() => resumable_end("this gateway stops"),
                 () = delivery.closed() => resumable_end("the reader is gone"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_api::session_message::{ClientMessage, ClientPayload, Open, ServerMessage};
 use holdfast_api::{ApiError, ApiResult, Code, CreateSession, validate};
 use holdfast_clock::BootInstant;
-use holdfast_supervise::spawn_temporary;
+use holdfast_supervise::spawn_alongside;
 use holdfast_types::{Durability, Scopes};
 use metrics::gauge;
 use tokio::sync::mpsc;
@@ -43,7 +43,7 @@ impl Service {
     pub fn connect(&self, caller: AuthContext, options: ConnectionOptions) -> (SessionSender, SessionReceiver) {
         let (frontend, (incoming, outgoing)) = queues(self.account_buffers(&caller));
         let opening = Handshake { service: self.clone(), caller, options };
-        spawn_temporary("session", async move {
+        spawn_alongside("session", async move {
             let _counted = ConnectionGauge::start();
             let ending = opening.run(incoming, &outgoing).await;
             outgoing.close(ending);

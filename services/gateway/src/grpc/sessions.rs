@@ -10,7 +10,7 @@ use holdfast_api::validate::message_size;
 use holdfast_api::{ApiError, ApiResult, Code, CreateSession};
 use holdfast_backend::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 use holdfast_proto::v1;
-use holdfast_supervise::spawn_temporary;
+use holdfast_supervise::spawn_alongside;
 use prost::Message;
 use tonic::{Code as Grpc, Request, Response, Status, Streaming};
 
@@ -63,7 +63,7 @@ impl v1::sessions_service_server::SessionsService for GrpcServices {
         let AuthenticatedCall { caller, message: messages, .. } =
             AuthenticatedCall::check(&self.service, request).await?;
         let (to, from) = self.service.connect(caller, ConnectionOptions::default());
-        spawn_temporary("session_reader", read_loop(messages, to));
+        spawn_alongside("session_reader", read_loop(messages, to));
         Ok(Response::new(Box::pin(stream::unfold(Some(from), next_message))))
     }
 }

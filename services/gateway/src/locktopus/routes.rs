@@ -16,6 +16,7 @@ use axum::{Extension, Json, Router};
 use holdfast_api::validate::MAX_BODY_BYTES;
 use holdfast_api::{ApiError, ApiResult, Code, CreateNamespace, PageRequest};
 use holdfast_backend::{AuthContext, CallContext, count_refusal, is_not_opened};
+use holdfast_supervise::SharedGroup;
 use holdfast_types::{Durability, MAX_PAGE_SIZE, Scopes};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -124,10 +125,13 @@ async fn connect(
     let account = door.account_id(&context).await?;
     let connection = Connection { service: door.service.clone(), account, namespace, abandon_ms, peer };
     let upgrade = upgrade.max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
-    Ok(upgrade.on_upgrade(move |socket| async move {
-        connection.run(socket, &stay).await;
-        // Until here, the process counts this connection and waits for it when it stops.
-        drop(stay);
+    let group = SharedGroup::current().unwrap_or_default();
+    Ok(upgrade.on_upgrade(move |socket| {
+        group.run(async move {
+            connection.run(socket, &stay).await;
+            // Until here, the process counts this connection and waits for it when it stops.
+            drop(stay);
+        })
     }))
 }
 

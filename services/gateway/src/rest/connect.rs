@@ -21,6 +21,7 @@ use holdfast_backend::session::{
     CloseReason, ConnectionOptions, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender, slow_client_error,
 };
 use holdfast_backend::{AuthContext, CallContext, Service};
+use holdfast_supervise::SharedGroup;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::call::context;
@@ -127,16 +128,19 @@ pub(super) async fn connect(
     let upgrade = upgrade.map_err(|rejection| upgrade_error(&rejection))?;
     let upgrade =
         upgrade.protocols([BEARER_PROTOCOL]).max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES);
-    Ok(upgrade.on_upgrade(move |socket| async move {
-        let caller = match admitted {
-            Ok(caller) => caller,
-            Err(error) => return refuse(socket, error).await,
-        };
-        let (to, from) = service.connect(caller, ConnectionOptions::default());
-        let evicted = evicted(stay.as_ref().map(|Extension(stay)| stay));
-        relay(socket, to, from, &namespace, evicted).await;
-        // Until here, the process counts the connection and waits for it when it stops.
-        drop(stay);
+    let group = SharedGroup::current().unwrap_or_default();
+    Ok(upgrade.on_upgrade(move |socket| {
+        group.run(async move {
+            let caller = match admitted {
+                Ok(caller) => caller,
+                Err(error) => return refuse(socket, error).await,
+            };
+            let (to, from) = service.connect(caller, ConnectionOptions::default());
+            let evicted = evicted(stay.as_ref().map(|Extension(stay)| stay));
+            relay(socket, to, from, &namespace, evicted).await;
+            // Until here, the process counts the connection and waits for it when it stops.
+            drop(stay);
+        })
     }))
 }
 
