@@ -480,3 +480,22 @@ fn a_release_that_is_heard_of_late_takes_nothing_of_what_its_thread_was_granted_
         assert_eq!(client_view(&ledger), []);
     }
 }
+
+#[test]
+fn the_index_has_the_claims_of_granted_requests_that_are_not_lost() {
+    let mut ledger = RequestTable::new("se_1");
+    let both = lock("a", &["x", "y"], Mode::Write);
+    ledger.granted(&both, 5, &[]);
+    ledger.granted(&lock("b", &["x"], Mode::Write), 7, &[]);
+    ledger.granted(&lock("a", &["x", "y"], Mode::Write), 5, &[]);
+    ledger.enqueued(&lock("c", &["x"], Mode::Write), 9, None);
+    assert_eq!(ledger.claims.len(), 3, "a repeat counts once, and what waits claims nothing");
+    assert!(ledger.remove_hold(&Path::flat("x"), 5).is_some());
+    assert_eq!(ledger.claims.len(), 1, "both requests of the thread lost it");
+    assert!(!ledger.has_or_awaits("b") && ledger.has_or_awaits("a"));
+    ledger.granted(&lock("b", &["x"], Mode::Write), 11, &[]);
+    ledger.released_completely("a");
+    assert_eq!((ledger.claims.len(), client_view(&ledger)), (1, vec![("x".into(), Mode::Write, 11)]));
+    assert_eq!(ledger.clear(), ["b", "c"]);
+    assert_eq!(ledger.claims.len(), 0);
+}

@@ -20,6 +20,7 @@ mod asked;
 mod await_table;
 mod awaits;
 mod channel;
+mod claim_index;
 mod client_command;
 mod command_queue;
 mod commands;

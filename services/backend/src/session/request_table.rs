@@ -7,6 +7,7 @@ use std::sync::Arc;
 use holdfast_api::session_message::Lock;
 use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phase, ReportedHold, WaitId};
 
+use super::claim_index::ClaimIndex;
 use super::ledger::reported_bytes;
 use super::path_holds::{Hold, PathHolds};
 use super::receipted::requested_claims;
@@ -59,6 +60,10 @@ impl Request {
         !self.is_released && self.has_or_awaits()
     }
 
+    fn is_of(&self, thread: &Option<String>) -> bool {
+        self.lock.holder == *thread
+    }
+
     /// Returns whether it claims the path and holds it.
     fn holds_claim(&self, path: &Path) -> bool {
         let claims = || self.lock.resources.iter().any(|claim| claim.path == path.0);
@@ -79,6 +84,8 @@ pub(super) struct RequestTable {
     pub(super) places: BTreeMap<u64, String>,
     /// Roughly how many bytes all requests take in a report.
     pub(super) bytes: usize,
+    /// The claims of granted requests, without those that are known to be lost.
+    claims: ClaimIndex,
 }
 
 impl RequestTable {
@@ -90,6 +97,7 @@ impl RequestTable {
             unqueued: 0,
             places: BTreeMap::new(),
             bytes: 0,
+            claims: ClaimIndex::default(),
         }
     }
 
@@ -257,9 +265,14 @@ impl RequestTable {
     /// Removes a hold, and returns it if the client had been notified of it.
     pub(super) fn remove_hold(&mut self, path: &Path, token: FencingToken) -> Option<Hold> {
         let hold = self.take_hold(&path.0, token)?;
-        let of_thread = self.requests.values_mut().filter(|it| hold.holder.as_ref() == Some(&it.lock.holder));
-        for request in of_thread.filter(|it| it.holds_claim(path)) {
-            request.lost.push(path.clone());
+        let Some(thread) = &hold.holder else { return Some(hold) };
+        let candidates: Vec<Arc<Lock>> = self.claims.candidates(thread, &path.0).cloned().collect();
+        for lock in candidates {
+            let claiming = self.requests.get_mut(&lock.request_id);
+            if let Some(request) = claiming.filter(|request| request.is_of(thread) && request.holds_claim(path)) {
+                request.lost.push(path.clone());
+                self.claims.remove_claim(&lock, &path.0);
+            }
         }
         Some(hold)
     }
@@ -336,6 +349,7 @@ impl RequestTable {
     pub(super) fn clear(&mut self) -> Vec<String> {
         self.holds.clear();
         self.places.clear();
+        self.claims.clear();
         self.bytes = 0;
         let mut request_ids: Vec<String> = std::mem::take(&mut self.requests).into_keys().collect();
         request_ids.sort_unstable();
@@ -350,8 +364,10 @@ impl RequestTable {
         self.bytes += request.bytes;
         let replaced = self.requests.insert(lock.request_id.clone(), request);
         self.unindex(replaced.as_ref());
-        if let RequestState::Unqueued(number) = state {
-            self.places.insert(number, lock.request_id.clone());
+        match state {
+            RequestState::Unqueued(number) => _ = self.places.insert(number, lock.request_id.clone()),
+            RequestState::Granted => self.claims.insert(lock),
+            RequestState::Waiting(_) => {}
         }
     }
 
@@ -376,21 +392,24 @@ impl RequestTable {
     fn unindex(&mut self, gone: Option<&Request>) {
         let Some(gone) = gone else { return };
         self.bytes -= gone.bytes;
-        if let RequestState::Unqueued(number) = gone.state {
-            self.places.remove(&number);
+        match gone.state {
+            RequestState::Unqueued(number) => _ = self.places.remove(&number),
+            RequestState::Granted => self.claims.remove(&gone.lock),
+            RequestState::Waiting(_) => {}
         }
     }
 
     /// Returns whether a granted request of a thread claims a path.
     fn is_claimed(&self, thread: &Option<String>, path: &Path) -> bool {
-        self.requests.values().any(|request| request.lock.holder == *thread && request.holds_claim(path))
+        let claims = |request: &Request| request.is_of(thread) && request.holds_claim(path);
+        let mut candidates = self.claims.candidates(thread, &path.0);
+        candidates.any(|lock| self.requests.get(&lock.request_id).is_some_and(claims))
     }
 
     /// Returns the holds of the path that no request claims after the release of this request.
     fn unshared_holds(&self, released: &Request, path: &Path) -> Vec<FencingToken> {
         let thread = &released.lock.holder;
-        let others = || self.requests.values().filter(|request| request.lock.holder == *thread);
-        if released.state != RequestState::Granted || others().any(|request| request.holds_claim(path)) {
+        if released.state != RequestState::Granted || self.is_claimed(thread, path) {
             return Vec::new();
         }
         let is_its = |hold: &Hold| !hold.is_listed && hold.holder.as_ref() == Some(thread);
