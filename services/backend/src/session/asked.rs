@@ -56,6 +56,10 @@ impl SessionConnection<'_> {
 
     /// Sends the client the requests to release its holds. Unread messages wait here, as other messages do.
     pub(super) async fn send_asked(&mut self, asks: Vec<AskedHolds>) -> Result<(), CloseReason> {
+        if self.outgoing.is_closed() {
+            self.on_client_gone();
+            return Ok(());
+        }
         for AskedHolds { kind, request, holds } in asks {
             for AskedHold { path, fencing_token, request_id } in holds {
                 // It was released or lost meanwhile.

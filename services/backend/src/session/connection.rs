@@ -12,6 +12,7 @@ use holdfast_api::session_message::{ClientPayload, EndReason, Pending, ServerMes
 use holdfast_routing::{Subscription, SubscriptionError, Update};
 use holdfast_types::{Reply, Revision, SessionEnd, SessionUpdate};
 use tokio::sync::mpsc;
+use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
@@ -47,7 +48,7 @@ pub(super) struct SessionConnection<'a> {
     pub(super) caller: ApiResult<AuthContext>,
     sequence: MessageSequence,
     incoming: Option<mpsc::Receiver<Inbound>>,
-    outgoing: &'a OutboundQueue,
+    pub(super) outgoing: &'a OutboundQueue,
     pub(super) queue: CommandQueue,
     pub(super) in_flight: Option<InFlightBatch>,
     /// The number of the last command of this epoch.
@@ -306,7 +307,7 @@ impl<'a> SessionConnection<'a> {
     }
 
     /// The connection still processes the client's messages, since only the responses may have been lost.
-    fn on_client_gone(&mut self) {
+    pub(super) fn on_client_gone(&mut self) {
         self.finish_deadline.get_or_insert_with(|| Instant::now() + FINISH_TIMEOUT);
     }
 
@@ -327,6 +328,8 @@ impl<'a> SessionConnection<'a> {
         if is_accepted {
             return Ok(());
         }
+        // Thousands may follow, none of which waits for anything.
+        consume_budget().await;
         if !self.outgoing.is_closed() {
             return Err(CloseReason::Failed(slow_client_error()));
         }

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_cluster::Application;
 use holdfast_routing::{RetryPolicy, StartGate, StartOutcome, Subscription};
-use holdfast_supervise::spawn_alongside;
+use holdfast_supervise::spawn_temporary;
 use holdfast_types::{
     Command, CommandError, KeepAliveOutcome, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, Response,
     Revision, SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, TableCommand,
@@ -214,9 +214,9 @@ impl SessionHandle {
 }
 
 /// Runs what has a permit in a task of its own, which ends when the returned future is dropped: its connection may wait
-/// for a client that does not read, and others for the permit. `None` if it panicked.
+/// for a client that does not read, and others for the permit: so it is in no scheduling group. `None` if it panicked.
 async fn run_apart<T: Send + 'static>(task: &'static str, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
-    AbortOnDropHandle::new(spawn_alongside(task, work)).await.ok()
+    AbortOnDropHandle::new(spawn_temporary(task, work)).await.ok()
 }
 
 fn interrupted() -> ApiError {

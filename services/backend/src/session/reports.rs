@@ -2,6 +2,7 @@
 //! before. From the moment at which the report is made, the connection takes nothing of earlier epochs.
 
 use holdfast_api::ApiResult;
+use holdfast_supervise::spawn_alongside;
 use holdfast_types::{CommandError, Reply, Response, Revision};
 
 use super::asked::DeferredAsks;
@@ -94,6 +95,8 @@ impl SessionConnection<'_> {
             self.requests.clear_counts();
             let Self { session, requests, promised, reported, report, .. } = self;
             RetainedLedger { session, requests, promised, reported, report }.spawn();
+        } else {
+            spawn_alongside("session_end", self.requests.free());
         }
     }
 

@@ -6,12 +6,16 @@ use std::sync::Arc;
 
 use holdfast_api::session_message::Lock;
 use holdfast_types::{FencingToken, HolderView, LockView, Mode, Owner, Path, Phase, ReportedHold, WaitId};
+use tokio::task::yield_now;
 
 use super::claim_index::ClaimIndex;
 use super::ledger::reported_bytes;
 use super::path_holds::{Hold, PathHolds};
 use super::receipted::requested_claims;
 use crate::admission::DeferredCall;
+
+/// Requests, and paths with holds, that are freed before others run: each may have 64 paths of 16 segments.
+const FREED_AT_ONCE: usize = 16;
 
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,6 +345,19 @@ impl RequestTable {
         let path = Path(path.to_vec());
         for token in self.unshared_holds(released, &path) {
             self.take_hold(&path.0, token);
+        }
+    }
+
+    /// Frees the table in steps: it may be large, and others wait for the thread.
+    pub(super) async fn free(mut self) {
+        self.claims.clear();
+        let mut requests = self.requests.into_iter();
+        while requests.by_ref().take(FREED_AT_ONCE).count() > 0 {
+            yield_now().await;
+        }
+        let mut holds = self.holds.into_iter();
+        while holds.by_ref().take(FREED_AT_ONCE).count() > 0 {
+            yield_now().await;
         }
     }
 
