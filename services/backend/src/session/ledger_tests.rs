@@ -488,7 +488,7 @@ fn the_index_has_the_claims_of_granted_requests_that_are_not_lost() {
     ledger.granted(&both, 5, &[]);
     ledger.granted(&lock("b", &["x"], Mode::Write), 7, &[]);
     ledger.granted(&lock("a", &["x", "y"], Mode::Write), 5, &[]);
-    ledger.enqueued(&lock("c", &["x"], Mode::Write), 9, None);
+    ledger.enqueued(&lock("c", &["x"], Mode::Write), WaitId(9), None);
     assert_eq!(ledger.claims.len(), 3, "a repeat counts once, and what waits claims nothing");
     assert!(ledger.remove_hold(&Path::flat("x"), 5).is_some());
     assert_eq!(ledger.claims.len(), 1, "both requests of the thread lost it");
