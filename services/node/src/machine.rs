@@ -76,8 +76,6 @@ pub struct ShardMachine {
     shard: String,
     /// Bounds that replace the bounds of the rules.
     bounds: Option<Bounds>,
-    /// Commands in an apply slice.
-    slice_commands: usize,
     observer: Option<Arc<dyn ApplyObserver>>,
     inner: Mutex<Inner>,
     signals: watch::Sender<ShardSignals>,
@@ -137,7 +135,7 @@ struct Inner {
 }
 
 impl ShardMachine {
-    /// Creates an empty state; `bounds`, if given, replace the bounds of the rules, and each command has an apply slice.
+    /// Creates an empty state; `bounds`, if given, replace the bounds of the rules.
     pub fn new(
         application: Application,
         shard: &str,
@@ -156,7 +154,6 @@ impl ShardMachine {
         Self {
             application,
             shard: shard.to_owned(),
-            slice_commands: if bounds.is_some() { 1 } else { slices::MAX_SLICE_COMMANDS },
             bounds,
             observer,
             inner,

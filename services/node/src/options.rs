@@ -49,8 +49,7 @@ pub struct NodeOptions {
     pub log_limits: LogLimits,
     /// The rules that this program knows. Tests of two releases in one cluster set fewer.
     pub rules: KnownRules,
-    /// Bounds that replace the bounds of the rules, for tests: the same on every node of the cluster. Each command then has
-    /// an apply slice of its own.
+    /// Bounds that replace the bounds of the rules, for tests: the same on every node of the cluster.
     pub bounds: Option<Bounds>,
     /// The clocks that age what leaders rely on. The wall clock is also stored with grants, for display.
     pub clocks: Clocks,

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use holdfast_supervise::catch_panic;
+use holdfast_supervise::{catch_panic, spawn_temporary};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::yield_now;
 
 use crate::applied::AppliedIndex;
@@ -86,14 +86,13 @@ impl QueuedSection {
     }
 }
 
-/// The queues of a group's shards. Clones share them. Whoever applies entries also works on them while it waits.
+/// The queues of a group's shards. Clones share them. A task works on them while there is something, and so does whoever
+/// applies entries while it waits.
 #[derive(Clone)]
 pub(crate) struct ApplyQueues(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Woken when there is something to apply.
-    pushed: Notify,
     /// Changes after each slice, and at the end.
     progress: watch::Sender<()>,
     applied_index: AppliedIndex,
@@ -112,6 +111,8 @@ struct State {
     /// Why nothing is applied any more.
     failed: Option<String>,
     is_closed: bool,
+    /// Whether there is a task that applies what waits.
+    has_worker: bool,
 }
 
 #[derive(Default)]
@@ -190,8 +191,7 @@ impl State {
 
 impl ApplyQueues {
     pub(crate) fn new(applied_index: AppliedIndex) -> Self {
-        let (state, pushed, progress) = (Mutex::default(), Notify::new(), watch::Sender::default());
-        Self(Arc::new(Shared { state, pushed, progress, applied_index }))
+        Self(Arc::new(Shared { state: Mutex::default(), progress: watch::Sender::default(), applied_index }))
     }
 
     /// Returns true if a shard has something to apply; then its next section is to be queued.
@@ -223,7 +223,7 @@ impl ApplyQueues {
         let (shard, size) = (section.shard, section.size);
         self.work_until(|state| state.shards.get(&shard).is_none_or(|queue| queue.admits(size))).await?;
         self.0.state.lock().push(section);
-        self.0.pushed.notify_one();
+        self.ensure_worker();
         Ok(())
     }
 
@@ -274,13 +274,22 @@ impl ApplyQueues {
         while !is_over() && progress.changed().await.is_ok() {}
     }
 
-    /// Applies slices as they come, until the queues are closed or a section has failed the replica.
-    pub(crate) async fn run(self) {
-        while !self.0.state.lock().is_over() {
-            if self.apply_slice() {
+    /// Starts a task that applies what waits, unless there is one. It ends when nothing waits.
+    fn ensure_worker(&self) {
+        if !std::mem::replace(&mut self.0.state.lock().has_worker, true) {
+            spawn_temporary("apply_queues", self.clone().work());
+        }
+    }
+
+    async fn work(self) {
+        loop {
+            while self.apply_slice() {
                 yield_now().await;
-            } else {
-                self.0.pushed.notified().await;
+            }
+            let mut state = self.0.state.lock();
+            if state.waiting.is_empty() || state.is_over() {
+                state.has_worker = false;
+                return;
             }
         }
     }
@@ -293,12 +302,12 @@ impl ApplyQueues {
         match applied {
             None => {
                 state.put_back(section);
-                self.0.pushed.notify_one();
+                drop(state);
+                self.ensure_worker();
             }
             Some(Err(failed)) => {
                 tracing::error!(shard = section.shard, index = section.index, %failed, "a queued section failed");
                 state.failed = Some(failed.to_string());
-                self.0.pushed.notify_one();
             }
             Some(Ok(replies)) => {
                 state.finish(&section);
@@ -316,10 +325,10 @@ impl ApplyQueues {
         let left = {
             let mut state = self.0.state.lock();
             state.is_closed = true;
+            state.waiting.clear();
             std::mem::take(&mut state.shards)
         };
         drop(left);
-        self.0.pushed.notify_one();
         self.0.progress.send_replace(());
     }
 }
@@ -371,14 +380,12 @@ mod tests {
     #[tokio::test]
     async fn a_section_that_fails_the_replica_ends_the_queues_and_whoever_waits_for_them() {
         let queues = ApplyQueues::new(AppliedIndex::default());
-        let worker = tokio::spawn(queues.clone().run());
         let (mut failing, mut caller) = section(1, 1, 1);
         failing.apply = ready(Err(io::Error::other("a command of a later release"))).boxed();
         queues.push(failing).await.unwrap();
-        worker.await.unwrap();
-        assert_eq!(caller.try_recv().unwrap(), Err(ProposeError::Unknown("the replica stopped")));
         assert!(queues.drain().await.unwrap_err().to_string().contains("a later release"));
         assert!(queues.push(section(2, 2, 1).0).await.is_err());
+        assert_eq!(caller.try_recv().unwrap(), Err(ProposeError::Unknown("the replica stopped")));
         queues.wait_applied(9).await;
     }
 
@@ -401,7 +408,6 @@ mod tests {
         queues.close();
         assert_eq!(caller.try_recv().unwrap(), Err(ProposeError::Unknown("the replica stopped")));
         drop(in_the_log);
-        queues.clone().run().await;
         queues.wait_applied(1).await;
     }
 }

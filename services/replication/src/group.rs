@@ -127,7 +127,7 @@ impl Group {
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (voted, reader) = (log.voted(), log.clone());
         let state_machine = adapter(&options, Arc::clone(&machine), store.clone(), known_rules, failures.clone())?;
-        let (adapter, worker, compactor) = (state_machine.handle(), state_machine.worker(), state_machine.compactor());
+        let (adapter, compactor) = (state_machine.handle(), state_machine.compactor());
         let header_source = HeaderSource { clocks: options.clocks.clone(), group: adapter.group_state.clone() };
         let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
@@ -149,7 +149,6 @@ impl Group {
         let (proposals, prices) = (Arc::clone(&queue), Arc::downgrade(&machine));
         let proposer = Proposer::new(raft.clone(), proposals, prices, leadership.clone(), header_source, in_flight);
         tasks.spawn_essential("proposer", proposer.run());
-        tasks.spawn_essential("apply_queues", worker);
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
         tasks.spawn_essential("voters", lease::track_voters(raft.clone(), Arc::clone(&lease_tracker)));
         if holds_back {

@@ -179,11 +179,6 @@ impl StateMachineAdapter {
         self
     }
 
-    /// Returns the task that applies what is queued.
-    pub fn worker(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.queues.clone().run()
-    }
-
     /// Returns the task that limits the log's size.
     pub(crate) fn compactor(&self) -> LogCompactor {
         let machine = Arc::downgrade(&self.sections.machine);

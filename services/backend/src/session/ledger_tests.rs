@@ -484,8 +484,7 @@ fn a_release_that_is_heard_of_late_takes_nothing_of_what_its_thread_was_granted_
 #[test]
 fn the_index_has_the_claims_of_granted_requests_that_are_not_lost() {
     let mut ledger = RequestTable::new("se_1");
-    let both = lock("a", &["x", "y"], Mode::Write);
-    ledger.granted(&both, 5, &[]);
+    ledger.granted(&lock("a", &["x", "y"], Mode::Write), 5, &[]);
     ledger.granted(&lock("b", &["x"], Mode::Write), 7, &[]);
     ledger.granted(&lock("a", &["x", "y"], Mode::Write), 5, &[]);
     ledger.enqueued(&lock("c", &["x"], Mode::Write), WaitId(9), None);

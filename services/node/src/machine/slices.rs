@@ -237,7 +237,7 @@ impl ShardMachine {
         let EntryHeader { rules, now_ms, wall_ms, .. } = entry.header;
         let context = EntryContext { now_ms, wall_ms, rules: Rules(rules) };
         // Further commands run only after all effects of earlier ones are processed.
-        let commands = if core.has_effects() { 0 } else { self.slice_commands };
+        let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };
         let (mut has_done_some, mut costs) = (false, Vec::new());
         if !entry.has_advanced {
             entry.begin_step(ApplyStep::Expiry);

@@ -136,7 +136,6 @@ struct Replica {
     store: NodeStore,
     machine: Arc<Recorder>,
     adapter: StateMachineAdapter,
-    worker: JoinHandle<()>,
     term: u64,
     log: Vec<EntryOf<TypeConfig>>,
 }
@@ -145,16 +144,14 @@ impl Replica {
     async fn empty() -> Self {
         let identity = Identity { cluster_id: "queues".into(), node_id: "nd_1".into() };
         let store = NodeStore::in_memory(&MemoryDisk::new(), &identity).expect("the store opens");
-        let (machine, adapter, worker) = Self::open(&store);
-        Self { store, machine, adapter, worker, term: 1, log: Vec::new() }
+        let (machine, adapter) = Self::open(&store);
+        Self { store, machine, adapter, term: 1, log: Vec::new() }
     }
 
-    fn open(store: &NodeStore) -> (Arc<Recorder>, StateMachineAdapter, JoinHandle<()>) {
+    fn open(store: &NodeStore) -> (Arc<Recorder>, StateMachineAdapter) {
         let (machine, limits) = (Arc::<Recorder>::default(), LogLimits::default());
         let adapter = StateMachineAdapter::new(machine.clone(), store.replica(REPLICA), limits, RULES);
-        let adapter = adapter.expect("it is readable");
-        let worker = tokio::spawn(adapter.worker());
-        (machine, adapter, worker)
+        (machine, adapter.expect("it is readable"))
     }
 
     async fn push(&mut self, sections: Option<&Sections>) {
@@ -187,9 +184,7 @@ impl Replica {
 
     /// What is queued is lost, and comes again from the log.
     async fn restart(&mut self) {
-        let (machine, adapter, worker) = Self::open(&self.store);
-        (self.machine, self.adapter) = (machine, adapter);
-        std::mem::replace(&mut self.worker, worker).await.expect("it ends with its replica");
+        (self.machine, self.adapter) = Self::open(&self.store);
         let mut saved = 0;
         if let Some(snapshot) = self.adapter.get_current_snapshot().await.expect("it is readable") {
             saved = snapshot.meta.last_log_id.expect("it has entries").index;
@@ -240,15 +235,13 @@ proptest! {
     }
 }
 
-type Caller = JoinHandle<bool>;
-
 /// A caller of a command for that shard; returns whether it is answered.
-fn caller(group: &Group, shard: u32, term: u64, text: &str) -> Caller {
+fn caller(group: &Group, shard: u32, term: u64, text: &str) -> JoinHandle<bool> {
     let (group, command) = (group.clone(), command(text));
     tokio::spawn(async move { group.propose(shard, term, command, Instant::now() + MAX_WAIT).await.is_ok() })
 }
 
-async fn all_answered(callers: Vec<Caller>) {
+async fn all_answered(callers: Vec<JoinHandle<bool>>) {
     for caller in callers {
         assert!(caller.await.expect("it does not panic"));
     }
