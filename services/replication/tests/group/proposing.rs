@@ -78,13 +78,16 @@ async fn a_section_is_answered_whatever_the_others_of_its_entry_take() {
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("first of the term")).await.expect("answered");
     let (group, machine) = (cluster.group(leader), &cluster.node(leader).machine);
-    let last = group.status().last_log_index;
+    let applied = || async { Some(group.status().last_log_index).filter(|last| *last == group.last_applied_index()) };
+    let last = eventually("openraft's figures are up to date", applied).await;
     machine.stall(&[0]);
     let (slow, quick) = (caller(group, 0, leads.term, "slow"), caller(group, 1, leads.term, "quick"));
     let quick = timeout(MAX_WAIT / 3, quick).await.expect("it waits for another section of its entry");
     quick.expect("it does not panic").expect("answered");
     assert!(!slow.is_finished(), "its section waits");
-    assert_eq!(group.status().last_log_index, last + 1, "the two share no entry");
+    let now =
+        eventually("their entry", || async { Some(group.status().last_log_index).filter(|now| *now > last) }).await;
+    assert_eq!(now, last + 1, "the two share no entry");
     machine.stall(&[]);
     slow.await.expect("it does not panic").expect("answered");
 }
