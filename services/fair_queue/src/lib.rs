@@ -10,8 +10,12 @@
 //!
 //! Deliberately unknown here: what an item is, what its cost measures, and how to wait.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod key_map;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
+
+pub use key_map::{KeyHasher, KeyMap};
 
 /// Bounds of a queue, in whatever measures the items' size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +52,9 @@ pub enum Decision {
 
 /// Lanes that one call of [`FairQueue::serve`] passes over; it serves nothing more when there are more of them.
 const MAX_PASSED_OVER: usize = 256;
+
+/// Items that the first one that is served makes room for: a list that grows moves them each time.
+const FIRST_CAPACITY: usize = 16;
 
 /// Items that an empty lane keeps memory for.
 const MAX_IDLE_CAPACITY: usize = 64;
@@ -122,7 +129,7 @@ impl<T> Lane<T> {
 /// A queue with a lane for each key. Push and pop take O(log lanes).
 pub struct FairQueue<K, T> {
     limits: QueueLimits,
-    lanes: HashMap<K, Lane<T>>,
+    lanes: KeyMap<K, Lane<T>>,
     /// Lanes with items that are not parked, by the virtual time at which their first item starts.
     ready: BTreeSet<(u64, K)>,
     /// The other lanes with items.
@@ -146,7 +153,7 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
     pub fn new(limits: QueueLimits) -> Self {
         Self {
             limits,
-            lanes: HashMap::new(),
+            lanes: KeyMap::default(),
             ready: BTreeSet::new(),
             parked: BTreeSet::new(),
             by_size: BTreeSet::new(),
@@ -255,7 +262,12 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
         let mut passed_over = Vec::new();
         while let Some((key, next)) = self.peek() {
             match decide(key, next) {
-                Decision::Serve(cost) => served.extend(self.pop(cost)),
+                Decision::Serve(cost) => {
+                    if served.is_empty() {
+                        served.reserve(self.items.min(FIRST_CAPACITY));
+                    }
+                    served.extend(self.pop(cost));
+                }
                 Decision::Drop => drop(self.pop(0)),
                 Decision::PassOver if passed_over.len() < MAX_PASSED_OVER => passed_over.extend(self.ready.pop_first()),
                 Decision::Park => self.parked.extend(self.ready.pop_first().map(|(_, key)| key)),

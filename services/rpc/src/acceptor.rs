@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt, SinkExt, Stream, StreamExt};
 use holdfast_auth::ServiceVerifier;
 use holdfast_proto::internal::{Handshake, HandshakeReply};
@@ -106,15 +107,20 @@ impl Acceptor {
         let _dropped = dropped.clone().drop_guard();
         let mut connections = pin!(connections);
         while let Some(incoming) = connections.next().await {
-            let ended = incoming.counted.as_ref().map(PortConnection::ended).unwrap_or_default();
+            let evicted = incoming.counted.as_ref().map(PortConnection::ended).unwrap_or_default();
             let serving = Arc::clone(&self).serve_one(incoming, http.clone());
-            let serving = async move {
-                if ended.run_until_cancelled(serving).await.is_none() {
-                    tracing::debug!("connection closed to admit others");
+            let mut ends = cancelled([evicted, dropped.clone()]);
+            spawn_temporary("connection", async move {
+                tokio::select! {
+                    biased;
+                    Some(end) = ends.next() => {
+                        if end == 0 {
+                            tracing::debug!("connection closed to admit others");
+                        }
+                    }
+                    () = serving => {}
                 }
-            };
-            let dropped = dropped.clone();
-            spawn_temporary("connection", async move { dropped.run_until_cancelled(serving).await });
+            });
         }
     }
 
@@ -212,6 +218,7 @@ async fn admit<P: Protocol, S: Server<P>>(
     };
     // From here on, the connection counts as ended whenever it is dropped.
     let ending = ended.clone().drop_guard();
+    let mut ends = cancelled([ended]);
     framed.send(reply(String::new(), ours.encode_to_vec())).await?;
     let connection = Connection::new(framed.map_codec(|_| FrameCodec::new(P::MAX_FRAME_BYTES)), P::STALL_TIMEOUT);
     Ok(Box::pin(async move {
@@ -219,10 +226,19 @@ async fn admit<P: Protocol, S: Server<P>>(
         tokio::select! {
             biased;
             // First: nothing more is read of a connection that a newer one replaces.
-            () = ended.cancelled() => {}
+            _ = ends.next() => {}
             () = server.serve(connection, theirs) => {}
         }
     }))
+}
+
+/// Yields the positions of the tokens that are cancelled. It is polled for each message of a connection, and looks at a
+/// token only once that has woken it.
+fn cancelled<const COUNT: usize>(
+    tokens: [CancellationToken; COUNT],
+) -> FuturesUnordered<impl Future<Output = usize> + Send> {
+    let tokens = tokens.into_iter().enumerate();
+    tokens.map(|(position, token)| token.cancelled_owned().map(move |()| position)).collect()
 }
 
 fn mismatch(release: &str, spoken: &str) -> String {

@@ -1,7 +1,6 @@
 //! Requests that were sent and are not answered.
 
-use std::collections::HashMap;
-
+use holdfast_fair_queue::KeyMap;
 use parking_lot::Mutex;
 
 /// Requests in flight after which those that nobody waits for are removed.
@@ -19,13 +18,13 @@ pub struct InFlight<W>(Mutex<Table<W>>);
 
 #[derive(Debug)]
 struct Table<W> {
-    waiters: HashMap<u64, W>,
+    waiters: KeyMap<u64, W>,
     sweep_at: usize,
 }
 
 impl<W> Default for InFlight<W> {
     fn default() -> Self {
-        Self(Mutex::new(Table { waiters: HashMap::new(), sweep_at: SWEEP_THRESHOLD }))
+        Self(Mutex::new(Table { waiters: KeyMap::default(), sweep_at: SWEEP_THRESHOLD }))
     }
 }
 

@@ -196,7 +196,8 @@ impl ReplyQueue {
         let bytes = reply_bytes(&answer).max(MIN_REPLY_BYTES);
         let reserved = match self.budget.try_reserve(bytes) {
             Some(reserved) => reserved,
-            None => match self.budget.reserve(bytes).await {
+            // Boxed, because almost always there is room.
+            None => match Box::pin(self.budget.reserve(bytes)).await {
                 Some(reserved) => reserved,
                 None => return false,
             },

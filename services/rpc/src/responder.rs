@@ -1,17 +1,20 @@
 //! Serves the connection of a caller: many calls in flight, several in a frame.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use holdfast_fair_queue::KeyMap;
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
-use holdfast_supervise::{SharedGroup, YieldToReady, spawn_temporary, survive_panic};
+use holdfast_supervise::{GroupRegistry, SharedGroup, YieldToReady, spawn_temporary, survive_panic};
 use parking_lot::Mutex;
+use tokio::task::yield_now;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::acceptor::Server;
 use crate::call_count::{CallCount, CallLimit, CountedCall};
@@ -44,6 +47,10 @@ const DEFERRED: CallLimit =
     CallLimit { what: "the number of calls of one gateway that wait at a node", max: MAX_DEFERRED_CALLS };
 /// Calls that are refused and whose refusal has no room yet, after which the node reads no further ones.
 const MAX_REFUSED: usize = 4_096;
+/// Deferred calls that are cancelled before the connection does anything else: thousands of callers may leave together.
+const MAX_CANCELLED_AT_ONCE: usize = 64;
+/// Bytes from which on a command takes as long as dozens of others to read.
+const LARGE_COMMAND_BYTES: usize = 16 << 10;
 /// Accounts after which those that have no calls are forgotten.
 const MIN_SWEEP: usize = 1_024;
 /// Replies in one frame.
@@ -52,12 +59,15 @@ const MAX_FRAME_ANSWERS: usize = 256;
 const FULL_FRAME_BYTES: usize = 1 << 20;
 
 /// Passes the calls of all connections to one handler.
-pub struct Responder(Arc<dyn CallHandler>);
+pub struct Responder {
+    handler: Arc<dyn CallHandler>,
+    groups: Arc<GroupRegistry>,
+}
 
 impl Responder {
     /// Creates a server for the handler.
     pub fn new(handler: Arc<dyn CallHandler>) -> Self {
-        Self(handler)
+        Self { handler, groups: Arc::default() }
     }
 }
 
@@ -67,10 +77,11 @@ impl Server<Calls> for Responder {
     }
 
     async fn serve(&self, mut connection: ServerConnection<Calls>, (): ()) {
-        let (mut calls, mut replies) = CallsInFlight::new(Arc::clone(&self.0));
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::clone(&self.handler), Arc::clone(&self.groups));
         loop {
             // A caller that does not read its replies can't call either.
             let (is_flushed, may_read) = (connection.is_flushed(), calls.may_read());
+            let has_cancelled = calls.cancel_some();
             let done = tokio::select! {
                 biased;
                 Some(counted) = calls.running.next() => {
@@ -95,6 +106,7 @@ impl Server<Calls> for Responder {
                     })
                 }
                 event = connection.next(is_flushed && may_read) => event.map(|event| calls.on_event(Some(event))),
+                () = yield_now(), if has_cancelled => Ok(()),
             };
             if let Err(error) = done {
                 tracing::debug!(%error, "caller connection ended");
@@ -109,8 +121,8 @@ impl Server<Calls> for Responder {
 struct AccountCalls {
     count: CallCount,
     lanes: [Option<ReplyQueue>; 2],
-    /// The tasks of calls that have one.
-    group: SharedGroup,
+    /// The groups of the tasks of its calls, of all connections, by whether these are urgent.
+    groups: [Option<SharedGroup>; 2],
 }
 
 impl AccountCalls {
@@ -121,19 +133,22 @@ impl AccountCalls {
 }
 
 /// The calls of one connection. Those that are not deferred run in the task of the connection, except for queries, which
-/// may take long to compute.
+/// may take long to compute, and for large commands.
 struct CallsInFlight {
     handler: Arc<dyn CallHandler>,
+    groups: Arc<GroupRegistry>,
     /// Each ends when its reply is queued, with what the call counted for; `None` for a call that was rejected.
     running: FuturesUnordered<BoxFuture<'static, Option<CountedCall>>>,
     /// Those of them that were rejected.
     refused: usize,
     total: CallCount,
-    accounts: HashMap<u64, AccountCalls>,
+    accounts: KeyMap<u64, AccountCalls>,
     /// With so many accounts, those that have no calls are forgotten.
     sweep_at: usize,
     /// Those that have not ended, also after they are cancelled.
     deferred: Arc<Mutex<HashMap<u64, CallControl>>>,
+    /// Deferred calls that are still to be cancelled.
+    cancelled: VecDeque<u64>,
     /// The lane of what is of no account.
     replies: ReplyQueue,
     disconnected: CancellationToken,
@@ -141,14 +156,27 @@ struct CallsInFlight {
 }
 
 impl CallsInFlight {
-    fn new(handler: Arc<dyn CallHandler>) -> (Self, QueuedReplies) {
+    fn new(handler: Arc<dyn CallHandler>, groups: Arc<GroupRegistry>) -> (Self, QueuedReplies) {
         let (replies, queued) = ReplyQueue::new();
         let disconnected = CancellationToken::new();
         let _ends = disconnected.clone().drop_guard();
         let (running, deferred) = (FuturesUnordered::new(), Arc::default());
-        let (total, accounts, refused, sweep_at) = (CallCount::default(), HashMap::new(), 0, MIN_SWEEP);
-        let calls =
-            Self { handler, running, refused, total, accounts, sweep_at, deferred, replies, disconnected, _ends };
+        let (total, accounts, refused, sweep_at) = (CallCount::default(), KeyMap::default(), 0, MIN_SWEEP);
+        let cancelled = VecDeque::new();
+        let calls = Self {
+            handler,
+            groups,
+            running,
+            refused,
+            total,
+            accounts,
+            sweep_at,
+            deferred,
+            cancelled,
+            replies,
+            disconnected,
+            _ends,
+        };
         (calls, queued)
     }
 
@@ -166,9 +194,10 @@ impl CallsInFlight {
         self.accounts.entry(call.account).or_default().lane(&self.replies, call.account, call.is_urgent)
     }
 
-    /// Returns the scheduling group of an account's calls: thousands can become ready at once.
-    fn group(&mut self, account: u64) -> SharedGroup {
-        self.accounts.entry(account).or_default().group.clone()
+    /// Returns the scheduling group of an account's calls, urgent or not: thousands can become ready at once.
+    fn group(&mut self, account: u64, is_urgent: bool) -> SharedGroup {
+        let group = &mut self.accounts.entry(account).or_default().groups[usize::from(is_urgent)];
+        group.get_or_insert_with(|| self.groups.group(account, is_urgent).into()).clone()
     }
 
     /// Counts a call and returns the lane of its reply; returns why it is rejected if there are too many.
@@ -207,9 +236,9 @@ impl CallsInFlight {
         }
     }
 
-    /// Returns false while so many refusals wait for room that no call may be added.
+    /// Returns false while so many refusals wait for room, or cancels for their turn, that no call may be added.
     fn may_read(&self) -> bool {
-        self.refused < MAX_REFUSED
+        self.refused < MAX_REFUSED && self.cancelled.len() <= MAX_DEFERRED_CALLS
     }
 
     fn on_event(&mut self, event: Option<Event<CallFrame>>) {
@@ -226,19 +255,27 @@ impl CallsInFlight {
                 self.start_call(call);
             }
         }
-        for call in frame.cancelled {
-            // Its task removes it, once its last reply is queued.
-            let control = self.deferred.lock().get(&call).cloned();
-            if let Some(control) = control {
-                control.cancelled.cancel();
-            }
-        }
+        self.cancelled.extend(frame.cancelled);
+        self.cancel_some();
         for call in frame.credits {
             if let Some(control) = self.deferred.lock().get(&call) {
                 // A second credit before the first one is used has no effect.
                 control.credit.notify_one();
             }
         }
+    }
+
+    /// Cancels the next deferred calls that are to be. Returns whether there are more.
+    fn cancel_some(&mut self) -> bool {
+        let count = self.cancelled.len().min(MAX_CANCELLED_AT_ONCE);
+        for call in self.cancelled.drain(..count) {
+            // Its task removes it, once its last reply is queued.
+            let control = self.deferred.lock().get(&call).cloned();
+            if let Some(control) = control {
+                control.cancelled.cancel();
+            }
+        }
+        !self.cancelled.is_empty()
     }
 
     fn start_call(&mut self, call: Call) {
@@ -249,11 +286,15 @@ impl CallsInFlight {
             Err(limit) => return self.refuse(&call, limit),
         };
         let is_query = matches!(call.body, Some(Body::Query(_)));
-        let group = is_query.then(|| self.group(call.account));
+        let is_apart = is_query || counted.bytes >= LARGE_COMMAND_BYTES;
+        let group = is_apart.then(|| self.group(call.account, is_urgent));
         let calling = self.handler.call(call);
         self.running.push(match group {
             Some(group) => {
-                let calling = spawn_temporary("call", group.run(answer_query(replies.clone(), calling)));
+                let lane = is_query.then(|| replies.clone());
+                let calling = spawn_temporary("call", group.run(answer_apart(lane, calling)));
+                // As in the task of the connection, it ends with the connection.
+                let calling = AbortOnDropHandle::new(calling);
                 async move {
                     let (answer, _turn) = match calling.await {
                         Ok(Some((answer, turn))) => (answer, turn),
@@ -294,7 +335,7 @@ impl CallsInFlight {
         }
         let control = CallControl::default();
         self.deferred.lock().insert(id, control.clone());
-        let (replies, group) = (self.lane(&call), self.group(call.account));
+        let (replies, group) = (self.lane(&call), self.group(call.account, call.is_urgent));
         let caller =
             ReplyHandle { call: id, replies: replies.clone(), control, disconnected: self.disconnected.clone() };
         let (calling, deferred) = (self.handler.call_deferrable(call, caller), Arc::clone(&self.deferred));
@@ -309,12 +350,13 @@ impl CallsInFlight {
     }
 }
 
-/// Computes the reply to a query once its lane has room. Returns it with the turn that ends when it is queued, or `None`
-/// if nobody reads any more.
-async fn answer_query(
-    lane: ReplyQueue,
+/// Computes the reply to a call; that to a query once its lane has room. Returns it with the turn that ends when it is
+/// queued, or `None` if nobody reads any more.
+async fn answer_apart(
+    lane_of_query: Option<ReplyQueue>,
     mut calling: BoxFuture<'static, Answer>,
 ) -> Option<(Answer, Option<QueryPermit>)> {
+    let Some(lane) = lane_of_query else { return Some((calling.await, None)) };
     let turn = lane.wait_for_capacity().await?;
     if let Some(answer) = (&mut calling).now_or_never() {
         return Some((answer, Some(turn)));
@@ -371,12 +413,12 @@ mod tests {
     }
 
     fn connection() -> CallsInFlight {
-        CallsInFlight::new(Arc::new(Fixed(None))).0
+        CallsInFlight::new(Arc::new(Fixed(None)), Arc::default()).0
     }
 
     #[test]
     fn a_reply_without_room_waits_and_its_call_counts_until_then() {
-        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(64 << 10))));
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(64 << 10))), Arc::default());
         let call = |id, account| Call { id, account, ..Call::default() };
         let of_both = (0..70).map(|id| call(id, 1)).chain([call(100, 2)]).collect();
         calls.start(CallFrame { calls: of_both, ..CallFrame::default() });
@@ -391,7 +433,7 @@ mod tests {
 
     #[test]
     fn accounts_without_calls_are_forgotten() {
-        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(1))));
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(1))), Arc::default());
         for id in 1..=5_000 {
             calls.start(CallFrame { calls: vec![Call { id, account: id, ..Call::default() }], ..CallFrame::default() });
             calls.uncount_done();
@@ -402,7 +444,7 @@ mod tests {
 
     #[test]
     fn no_call_is_read_while_so_many_refusals_have_no_room() {
-        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(8 << 20))));
+        let (mut calls, mut replies) = CallsInFlight::new(Arc::new(Fixed(Some(8 << 20))), Arc::default());
         let call = Call { id: 1, account: 1, ..Call::default() };
         calls.start(CallFrame { calls: vec![call.clone()], ..CallFrame::default() });
         calls.uncount_done();
@@ -437,7 +479,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_has_so_many_calls_that_wait_and_another_has_its_own() {
-        let ((mut full, mut replies), mut other) = (CallsInFlight::new(Arc::new(Fixed(None))), connection());
+        let ((mut full, mut replies), mut other) =
+            (CallsInFlight::new(Arc::new(Fixed(None)), Arc::default()), connection());
         full.deferred.lock().extend((0..MAX_DEFERRED_CALLS as u64).map(|call| (call, CallControl::default())));
         let wait = Call { id: u64::MAX, max_wait_ms: 1, ..Call::default() };
         full.start_deferrable(wait.clone());

@@ -452,6 +452,41 @@ async fn a_deferred_call_can_be_cancelled_and_ends_with_its_connection() {
 }
 
 #[tokio::test]
+async fn however_many_calls_are_cancelled_together_all_of_them_end() {
+    let world = echo();
+    let mut connection = world.connect(1).await.unwrap();
+    let all: Vec<u64> = (1..=200).collect();
+    let wait = |id: &u64| Call { max_wait_ms: 60_000, ..command(*id, 1) };
+    connection.send(frame(all.iter().map(wait).collect())).unwrap();
+    assert_eq!(ids(&mut connection, 200).await, all, "they are deferred");
+    // The first are not there: no reply to them makes the node look again.
+    connection.send(CallFrame { cancelled: (1_000..2_000).chain(1..=200).collect(), ..CallFrame::default() }).unwrap();
+    assert_eq!(ids(&mut connection, 200).await, all);
+}
+
+#[tokio::test]
+async fn a_command_ends_with_its_connection_however_large_it_is() {
+    let running = Arc::new(());
+    let counted = Arc::clone(&running);
+    let world = World::start(move |_| {
+        let counted = Arc::clone(&counted);
+        std::future::pending::<Outcome>().inspect(move |_| drop(counted)).boxed()
+    });
+    let mut connection = world.connect(1).await.unwrap();
+    connection.send(frame(vec![command(1, 1), command(2, 100 << 10)])).unwrap();
+    connection.flush().await.unwrap();
+    let wait_for = async |count: usize| {
+        while Arc::strong_count(&running) != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    // Besides this test and the handler.
+    timeout(MAX_WAIT, wait_for(4)).await.unwrap();
+    drop(connection);
+    timeout(MAX_WAIT, wait_for(2)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_panic_in_one_call_leaves_the_others() {
     let world = World::start(|call| match call.id {
         // Without the backtrace, which takes a loaded machine longer than a silent connection lives.

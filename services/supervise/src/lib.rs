@@ -16,12 +16,16 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod group_registry;
 mod panics;
 mod scheduling_group;
 mod tasks;
 mod temporary;
+mod yield_to_ready;
 
+pub use group_registry::GroupRegistry;
 pub use panics::{CaughtPanic, catch_panic};
-pub use scheduling_group::{SchedulingGroup, SharedGroup, YieldToReady};
+pub use scheduling_group::{SchedulingGroup, SharedGroup};
 pub use tasks::{TaskFailure, TaskOwner, TaskSet, failing_background_task, failing_process_task, restart_delays};
 pub use temporary::{spawn_alongside, spawn_temporary, survive_panic};
+pub use yield_to_ready::YieldToReady;
