@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use holdfast_supervise::{catch_panic, spawn_temporary};
+use holdfast_supervise::{catch_panic, spawn_temporary, survive_panic};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::yield_now;
@@ -277,7 +277,13 @@ impl ApplyQueues {
     /// Starts a task that applies what waits, unless there is one. It ends when nothing waits.
     fn ensure_worker(&self) {
         if !std::mem::replace(&mut self.0.state.lock().has_worker, true) {
-            spawn_temporary("apply_queues", self.clone().work());
+            let queues = self.clone();
+            spawn_temporary("apply_queues", async move {
+                if survive_panic("apply_queues", queues.clone().work()).await.is_none() {
+                    // What it worked on may be in no queue any more, and would never end.
+                    queues.fail("the task that applies queued sections panicked");
+                }
+            });
         }
     }
 
@@ -318,6 +324,17 @@ impl ApplyQueues {
         }
         self.0.progress.send_replace(());
         true
+    }
+
+    /// Ends everything: the replica has to start again.
+    fn fail(&self, reason: &str) {
+        self.0.state.lock().failed.get_or_insert_with(|| reason.to_owned());
+        self.0.progress.send_replace(());
+    }
+
+    /// Returns why nothing is applied any more, if a section has failed the replica.
+    pub(crate) fn failed(&self) -> Option<String> {
+        self.0.state.lock().failed.clone()
     }
 
     /// Drops what is left; nothing is applied after the slice in progress. Callers hear that the outcome is unknown.
@@ -396,6 +413,29 @@ mod tests {
         failing.apply = async { panic!("on purpose") }.boxed();
         queues.push(failing).await.unwrap();
         assert!(queues.drain().await.unwrap_err().to_string().contains("on purpose"));
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_worker_ends_the_queues_and_whoever_waits_for_them() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let queues = ApplyQueues::new(AppliedIndex::default());
+        let (mut failing, _caller) = section(1, 1, 1);
+        let bomb = Bomb;
+        failing.apply = Box::pin(std::future::poll_fn(move |_| {
+            let _ = &bomb;
+            std::task::Poll::Ready(Ok(Ok(Vec::new())))
+        }));
+        queues.push(failing).await.unwrap();
+        let mut progress = queues.progress();
+        while queues.failed().is_none() {
+            progress.changed().await.unwrap();
+        }
+        assert!(queues.drain().await.unwrap_err().to_string().contains("panicked"));
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! What goes into one entry: its limits, and how much of them is taken.
 
-use std::collections::HashMap;
+use holdfast_fair_queue::KeyMap;
 
 use crate::proposal::Proposal;
 
@@ -28,8 +28,8 @@ pub(crate) struct EntryBatch {
     commands: usize,
     bytes: usize,
     units: u64,
-    of_account: HashMap<(u32, u64), usize>,
-    of_shard: HashMap<u32, ShardLoad>,
+    of_account: KeyMap<(u32, u64), usize>,
+    of_shard: KeyMap<u32, ShardLoad>,
 }
 
 /// What an entry has for one shard.

@@ -48,6 +48,9 @@ impl Group {
         if let Some(failure) = self.tasks().failed().borrow().as_ref() {
             return Some(Failure::Task(failure.clone()));
         }
+        if let Some(reason) = self.adapter().queues.failed() {
+            return Some(Failure::Raft(reason));
+        }
         let metrics = self.raft().metrics();
         let fatal = metrics.borrow_watched().running_state.clone().err()?;
         Some(Failure::Raft(fatal.to_string()))
@@ -56,7 +59,7 @@ impl Group {
     /// Waits until the replica fails or is stopped.
     pub async fn failed(&self) -> Failure {
         let (mut broken, mut tasks) = (self.adapter().failed_entry.clone(), self.tasks().failed());
-        let mut metrics = self.raft().server_metrics();
+        let (mut metrics, mut applied) = (self.raft().server_metrics(), self.adapter().queues.progress());
         loop {
             if let Some(failure) = self.failure() {
                 return failure;
@@ -65,6 +68,7 @@ impl Group {
                 // The channel closes with the adapter: openraft then reports the cause.
                 Ok(()) = broken.changed() => true,
                 changed = tasks.changed() => changed.is_ok(),
+                Ok(()) = applied.changed() => true,
                 changed = metrics.changed() => changed.is_ok(),
             };
             if !runs {

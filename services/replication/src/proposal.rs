@@ -44,6 +44,8 @@ pub(crate) struct Proposal {
     pub(crate) term: u64,
     /// Without a command, only the shard's clock is to advance.
     pub(crate) command: Option<Bytes>,
+    /// A number for commands that the state machine prices alike.
+    pub(crate) kind: u8,
     /// Its minimum cost in units.
     pub(crate) min_units: u64,
     pub(crate) state: ProposalState,

@@ -5,9 +5,9 @@
 //! command of the largest makes room.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
-use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
+use holdfast_fair_queue::{Decision, FairQueue, Full, KeyMap, QueueLimits};
 
 use crate::entry_batch::{EntryBatch, MAX_BATCH_COMMANDS_OF_ACCOUNT, MAX_BATCH_UNITS};
 use crate::error::{ProposeError, QueueLimit};
@@ -60,8 +60,8 @@ pub(crate) struct ProposalLanes {
 #[derive(Default)]
 struct Counts {
     /// Of the leader itself, and of accounts.
-    of_shard: HashMap<u32, ShardQueue>,
-    of_account: HashMap<u64, AccountQueue>,
+    of_shard: KeyMap<u32, ShardQueue>,
+    of_account: KeyMap<u64, AccountQueue>,
 }
 
 /// A command in the lane of its account.
@@ -100,7 +100,7 @@ struct ShardQueue {
     commands: usize,
     /// Of accounts.
     bytes: usize,
-    lanes: HashMap<u64, usize>,
+    lanes: KeyMap<u64, usize>,
 }
 
 impl ShardQueue {
@@ -278,7 +278,7 @@ impl ProposalLanes {
         &mut self,
         batch: &mut EntryBatch,
         busy: &HashSet<u32>,
-        price: impl Fn(u32, u64, u64) -> u64,
+        price: impl Fn(u32, u64, &Proposal) -> u64,
     ) -> Vec<Proposal> {
         self.resume(busy);
         let Self { queue, counts, parked, .. } = self;
@@ -294,7 +294,7 @@ impl ProposalLanes {
                 return Decision::Park;
             }
             // An estimate that is too high costs the account no more than an entry for each of its lanes.
-            let units = price(shard, account, next.min_units).clamp(1, MAX_BATCH_UNITS);
+            let units = price(shard, account, next).clamp(1, MAX_BATCH_UNITS);
             if !batch.fits(next, units) {
                 return Decision::Stop;
             }

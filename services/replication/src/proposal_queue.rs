@@ -105,8 +105,8 @@ impl ProposalQueue {
 
     /// Takes the commands of one entry: the leader's own, up to half of the entry, then accounts' commands in equal
     /// shares. Those for shards that have something to apply stay, unless this replica does not lead. `price` returns the
-    /// expected cost of an account's command for a shard, given its minimum cost.
-    pub(crate) fn take_batch(&self, leads: bool, price: impl Fn(u32, u64, u64) -> u64) -> Vec<Proposal> {
+    /// expected cost of an account's command for a shard.
+    pub(crate) fn take_batch(&self, leads: bool, price: impl Fn(u32, u64, &Proposal) -> u64) -> Vec<Proposal> {
         let busy = self.busy_shards(leads);
         let mut state = self.state.lock();
         let mut batch = EntryBatch::default();
@@ -154,7 +154,8 @@ mod tests {
     fn proposal(shard: u32, units: u64) -> (Proposal, oneshot::Receiver<ProposalResult>) {
         let (reply, answered) = oneshot::channel();
         let command = Some(Bytes::from_static(b"command"));
-        (Proposal { shard, term: 1, command, min_units: units, state: ProposalState::default(), reply }, answered)
+        let state = ProposalState::default();
+        (Proposal { shard, term: 1, command, kind: 0, min_units: units, state, reply }, answered)
     }
 
     /// Queues so many commands of an account for a shard. They stay wanted as long as the result lives.
@@ -175,7 +176,7 @@ mod tests {
 
     /// The commands of the next entry, counted by shard.
     fn next_entry(queue: &ProposalQueue) -> Vec<(u32, usize)> {
-        let batch = queue.take_batch(true, |_, _, units| units);
+        let batch = queue.take_batch(true, |_, _, next| next.min_units);
         let mut counts = std::collections::BTreeMap::<u32, usize>::new();
         for proposal in batch {
             *counts.entry(proposal.shard).or_default() += 1;
@@ -307,7 +308,8 @@ mod tests {
         assert_eq!(queue.is_ready(true), Some(true));
         assert_eq!(next_entry(&queue), [(2, 2), (3, 1)]);
         assert_eq!((queue.len_of(1), next_entry(&queue)), (4, vec![]));
-        assert_eq!(queue.take_batch(false, |_, _, units| units).len(), 4, "a replica that does not lead refuses all");
+        let refused = queue.take_batch(false, |_, _, next| next.min_units);
+        assert_eq!(refused.len(), 4, "a replica that does not lead refuses all");
         assert!(queue.state.lock().lanes.is_empty());
         drop((stay, others));
     }

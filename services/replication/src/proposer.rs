@@ -161,8 +161,8 @@ impl Proposer {
     fn take_batch(&self, leads: bool) -> Vec<Proposal> {
         let machine = self.machine.upgrade();
         let machine = machine.as_ref();
-        self.queue.take_batch(leads, |shard, account, units| {
-            machine.map_or(units, |machine| machine.price(shard, account, units))
+        self.queue.take_batch(leads, |shard, account, next| {
+            machine.map_or(next.min_units, |machine| machine.price(shard, account, next.kind, next.min_units))
         })
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use futures::pending;
 use holdfast_mutations::{Mutation, is_enabled};
+use holdfast_supervise::catch_panic;
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 
@@ -97,14 +98,23 @@ async fn apply_slices(
     section: &Section,
     replies: ReplyMode,
 ) -> Result<Vec<Bytes>, ApplyFailure> {
-    let mut applied = machine.apply(header, section.shard, &section.commands, replies)?;
+    let mut applied = catch(|| machine.apply(header, section.shard, &section.commands, replies))?;
     loop {
         match applied {
             Applied::Done(replies) => return Ok(replies),
             Applied::Part(rest) => {
                 pending!();
-                applied = rest()?;
+                applied = catch(rest)?;
             }
         }
     }
+}
+
+/// A panic that the machine does not catch fails its shard as well. One that ended the worker of a queue instead would
+/// leave the shard busy for ever.
+fn catch<T>(work: impl FnOnce() -> Result<T, ApplyFailure>) -> Result<T, ApplyFailure> {
+    catch_panic(work).unwrap_or_else(|panicked| {
+        let failure = ApplyFailure::invalid_entry(panicked.to_string());
+        Err(ApplyFailure { backtrace: panicked.backtrace, ..failure })
+    })
 }

@@ -97,11 +97,13 @@ pub type FailedShards = BTreeMap<u32, u64>;
 #[error("{0}")]
 pub struct StateMachineError(pub String);
 
-/// A command's account and minimum cost, so that accounts share a shard fairly.
+/// A command's account, kind and minimum cost, so that accounts share a shard fairly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandCost {
     /// The account; none for the leader's own commands.
     pub account: Option<u64>,
+    /// A number for commands that the machine prices alike.
+    pub kind: u8,
     /// Units of work.
     pub units: u64,
 }
@@ -185,8 +187,8 @@ pub trait StateMachine: Send + Sync + 'static {
     /// Why the command can't be applied.
     fn assess(&self, rules: u16, shard: u32, command: &[u8]) -> Result<CommandCost, StateMachineError>;
 
-    /// Returns the expected cost of an account's command for a shard in units, given its minimum cost.
-    fn price(&self, shard: u32, account: u64, min_units: u64) -> u64;
+    /// Returns the expected cost of an account's command for a shard in units, given its kind and its minimum cost.
+    fn price(&self, shard: u32, account: u64, kind: u8, min_units: u64) -> u64;
 
     /// Sets the rules from the next entry on.
     fn set_rules(&self, rules: u16);

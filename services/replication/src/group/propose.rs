@@ -65,7 +65,8 @@ impl Group {
         if self.leadership().is_none_or(|leads| leads.term != term) {
             return Err(self.not_leader().into());
         }
-        self.propose_at(shard, CommandCost { account: None, units: 1 }, term, None, deadline).await.map(drop)
+        let cost = CommandCost { account: None, kind: 0, units: 1 };
+        self.propose_at(shard, cost, term, None, deadline).await.map(drop)
     }
 
     /// Writes a change of the group itself in this term, past the queue, and waits until it is applied here.
@@ -107,8 +108,9 @@ impl Group {
     ) -> Result<Bytes, ProposeError> {
         let state = ProposalState::default();
         let (reply, receiver) = oneshot::channel();
-        let proposal = Proposal { shard, term, command, min_units: cost.units, state: state.clone(), reply };
-        self.inner.queue.push(cost.account, proposal)?;
+        let CommandCost { account, kind, units: min_units } = cost;
+        let proposal = Proposal { shard, term, command, kind, min_units, state: state.clone(), reply };
+        self.inner.queue.push(account, proposal)?;
         match self.wait_for_reply(term, receiver, deadline).await {
             Ok(reply) => reply,
             Err(reason) if state.cancel() => Err(ProposeError::NotProposed(reason)),

@@ -57,10 +57,10 @@ impl Recorder {
 
 impl StateMachine for Recorder {
     fn assess(&self, _: u16, _: u32, _: &[u8]) -> Result<CommandCost, StateMachineError> {
-        Ok(CommandCost { account: None, units: 1 })
+        Ok(CommandCost { account: None, kind: 0, units: 1 })
     }
 
-    fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
+    fn price(&self, _: u32, _: u64, _: u8, min_units: u64) -> u64 {
         min_units
     }
 

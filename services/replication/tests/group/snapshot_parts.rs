@@ -52,10 +52,10 @@ fn parts(counts: [u64; SHARDS]) -> Vec<SnapshotPart> {
 
 impl StateMachine for SectionCounters {
     fn assess(&self, _: u16, _: u32, _: &[u8]) -> Result<CommandCost, StateMachineError> {
-        Ok(CommandCost { account: None, units: 1 })
+        Ok(CommandCost { account: None, kind: 0, units: 1 })
     }
 
-    fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
+    fn price(&self, _: u32, _: u64, _: u8, min_units: u64) -> u64 {
         min_units
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use holdfast_replication::{ApplyStep, Failure, Timing};
 use tokio::time::{Duration, Instant};
 
-use crate::common::journal::POISON;
+use crate::common::journal::{FATAL, POISON};
 use crate::common::{Cluster, Setup, command, eventually, propose_to};
 
 /// Stops the replica of a node and starts it again from its store, with a machine that has no fault.
@@ -49,6 +49,26 @@ async fn a_machine_that_fails_stops_its_replica_alone_which_starts_again_in_plac
     assert_eq!(cluster.group(leader).failure(), None);
     let expected = [command("good"), Bytes::from_static(POISON), command("without it")];
     cluster.running().for_each(|(index, node)| assert_eq!(node.machine.commands(), expected, "node {index}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_in_a_later_slice_fails_the_replica_and_is_reported() {
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    cluster.propose(&command("good")).await.expect("answered");
+    let (group, machine) = (cluster.group(leader).clone(), &cluster.node(leader).machine);
+    machine.is_faulty.store(true, Ordering::Relaxed);
+    machine.stall(&[0]);
+    let calling = tokio::spawn({
+        let group = group.clone();
+        async move { propose_to(&group, leads.term, &Bytes::from_static(FATAL)).await }
+    });
+    eventually("its section is queued", || async { (group.apply_queue_commands(0) == 1).then_some(()) }).await;
+    machine.stall(&[]);
+    // Nobody but the worker of the queues applies it.
+    let Failure::StateMachine(broken) = group.failed().await else { panic!("another failure") };
+    assert!(broken.failure.message.contains("on purpose"), "{broken:?}");
+    assert!(calling.await.expect("it does not panic").is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

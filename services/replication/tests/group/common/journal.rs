@@ -88,6 +88,8 @@ pub(crate) struct AppliedCheckpoint {
 }
 
 pub(crate) const POISON: &[u8] = b"poison";
+/// At which such a machine panics.
+pub(crate) const FATAL: &[u8] = b"fatal";
 
 /// What a command is answered with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +181,7 @@ impl StateMachine for Journal {
     fn assess(&self, _: u16, _: u32, command: &[u8]) -> Result<CommandCost, StateMachineError> {
         // Whatever it ends with is its account.
         let account = command.last().map(|last| u64::from(*last));
-        self.read(command).map(|()| CommandCost { account, units: COMMAND_UNITS })
+        self.read(command).map(|()| CommandCost { account, kind: 0, units: COMMAND_UNITS })
     }
 
     fn failed_shards(&self) -> FailedShards {
@@ -214,7 +216,7 @@ impl StateMachine for Journal {
         Some(SnapshotPart::from_chunks("a checkpoint", self.checkpoint_at(shard, index)?.chunks))
     }
 
-    fn price(&self, _: u32, _: u64, min_units: u64) -> u64 {
+    fn price(&self, _: u32, _: u64, _: u8, min_units: u64) -> u64 {
         min_units
     }
 
@@ -239,6 +241,7 @@ impl StateMachine for Journal {
         let clock_ms = state.clock_ms;
         let mut replies = Vec::with_capacity(commands.len());
         for (command, number) in commands.iter().zip(0..) {
+            assert!(command != FATAL || !self.is_faulty.load(Ordering::Relaxed), "on purpose");
             if command == POISON && self.is_faulty.load(Ordering::Relaxed) {
                 let (namespace, command, backtrace) = Default::default();
                 let (step, message) = (ApplyStep::Command(number), "a bug".into());
