@@ -4,9 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use holdfast_proto::v1;
-use tonic_types::StatusExt;
+use tonic_types::{ErrorInfo, StatusExt};
 
 use crate::view::{Blocker, Holder, Path, PermitHolder};
+
+/// The service's code for what it refuses by its content.
+const INVALID_ARGUMENT: &str = "INVALID_ARGUMENT";
+/// Fields of single calls that the service refuses only for the durability of the namespace. They are flags, which have
+/// no bad values. Other fields are refused for other reasons too, and the service does not say for which.
+const REFUSED_FLAGS: [&str; 2] = ["force", "keeps_table"];
 
 /// The result type of this library.
 ///
@@ -83,13 +89,20 @@ pub enum Error {
     /// The request can't be sent; the text names the problem and the allowed values.
     #[error("{0}")]
     Invalid(String),
+    /// The namespace does not have what was asked for, since its durability is `SESSION`: its locks are in the memory
+    /// of a leader. It names the field of the protocol (`at_least_ms`, `transition_ms`, `condition`, `force`,
+    /// `keeps_table`) or the kind (`semaphore`, `pool`, `barrier`). On a session, nothing was sent.
+    #[error("`{0}` is not supported in a namespace whose durability is SESSION")]
+    Unsupported(&'static str),
 }
 
 impl Error {
-    /// Returns the service's code, if the service rejected the call.
+    /// Returns the service's code, if the service rejected the call. [`Error::Unsupported`] has the code by which the
+    /// service rejects it, also if nothing was sent.
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Service { code, .. } => Some(code),
+            Self::Unsupported(_) => Some(INVALID_ARGUMENT),
             _ => None,
         }
     }
@@ -122,11 +135,20 @@ impl Error {
 impl From<tonic::Status> for Error {
     fn from(status: tonic::Status) -> Self {
         match status.get_details_error_info() {
-            Some(info) if !info.reason.is_empty() => Self::service(info.reason, status.message()),
+            Some(info) if !info.reason.is_empty() => match refused_flag(&info) {
+                Some(field) => Self::Unsupported(field),
+                None => Self::service(info.reason, status.message()),
+            },
             // The call did not reach the service, or an intermediary rejected it.
             _ => Self::Unreachable(format!("{}: {}", status.code(), status.message())),
         }
     }
+}
+
+/// Returns the field that the service refused for the durability of the namespace, if that is certain.
+fn refused_flag(info: &ErrorInfo) -> Option<&'static str> {
+    let field = info.metadata.get("field").filter(|_| info.reason == INVALID_ARGUMENT)?;
+    REFUSED_FLAGS.into_iter().find(|flag| field == flag)
 }
 
 /// Why a lock request is refused, and which owners block it.
@@ -442,5 +464,26 @@ impl Refusal {
     /// Returns what was not granted, for texts.
     fn subject(&self) -> &'static str {
         if self.of_permits { "the permits were" } else { "the lock was" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn a_flag_of_a_single_call_is_refused_for_the_durability_and_other_fields_are_not() {
+        let error = |code: &str, field: &str| {
+            let ids = std::collections::HashMap::from([("field".to_owned(), field.to_owned())]);
+            let details = ErrorDetails::with_error_info(code, "holdfast", ids);
+            Error::from(tonic::Status::with_error_details(tonic::Code::InvalidArgument, "why", details))
+        };
+        let forced = error(INVALID_ARGUMENT, "force");
+        assert_eq!((&forced, forced.code()), (&Error::Unsupported("force"), Some(INVALID_ARGUMENT)));
+        assert!(!forced.is_transient());
+        assert_eq!(error(INVALID_ARGUMENT, "ttl_ms"), Error::service(INVALID_ARGUMENT, "why"));
+        assert_eq!(error("UNAVAILABLE", "force"), Error::service("UNAVAILABLE", "why"));
     }
 }

@@ -87,9 +87,10 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Nested`] when the same owner has locked it several times: giving it up would surprise the
-    /// others. [`Error::Invalid`] for a set of locks, for a reader, and for anything but a lock. [`Error::Lost`];
-    /// [`Error::Refused`] with [`Reason::Deadlock`](crate::Reason::Deadlock) when waiting for the lock again would
-    /// close a cycle; [`Error::SessionEnded`]. The lock is not held then.
+    /// others. [`Error::Invalid`] for a set of locks, for a reader, and for anything but a lock.
+    /// [`Error::Unsupported`] where locks have no conditions. [`Error::Lost`]; [`Error::Refused`] with
+    /// [`Reason::Deadlock`](crate::Reason::Deadlock) when waiting for the lock again would close a cycle;
+    /// [`Error::SessionEnded`]. The lock is not held then.
     pub async fn wait(self, condition: &Condition) -> Result<Self> {
         Ok(self.await_condition(condition, None).await?.0)
     }
@@ -125,7 +126,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Lost`]; [`Error::Invalid`] for a set of locks, for a reader, and for anything but a lock;
-    /// [`Error::SessionEnded`].
+    /// [`Error::Unsupported`] where locks have no conditions; [`Error::SessionEnded`].
     pub async fn signal(&self, condition: &Condition) -> Result<u64> {
         self.signal_some(condition, false).await
     }

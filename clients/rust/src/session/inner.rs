@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use holdfast_proto::v1::Durability;
 use holdfast_proto::v1::client_message::{LockInfo, Message as Said};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -52,10 +53,12 @@ enum PendingReply {
 }
 
 impl SessionInner {
-    pub(super) fn new(lease: SessionLease, events: EventDispatcher) -> Arc<Self> {
+    /// Creates the state of a session that was opened in a namespace of this durability.
+    pub(super) fn new(lease: SessionLease, events: EventDispatcher, durability: Durability) -> Arc<Self> {
         let (wake, close) = (Notify::new(), CancellationToken::new());
         let ended = CancellationToken::new();
-        Arc::new(Self { lease, events, wake, close, ended, state: Mutex::default() })
+        let state = SessionState { table: RequestTable::new(durability), ..SessionState::default() };
+        Arc::new(Self { lease, events, wake, close, ended, state: Mutex::new(state) })
     }
 
     /// Requests locks. Dropping the result cancels the request and leaves nothing behind.

@@ -41,6 +41,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// ([`ClientBuilder::prefer_leader`](crate::ClientBuilder::prefer_leader)). It closes the session when the last of its
 /// clones, locks and guards is dropped.
 ///
+/// It works alike whether the namespace keeps its locks in the log or, if its durability is `SESSION`, in the memory of
+/// a leader. What the latter does not have fails with [`Error::Unsupported`].
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdfast_client::Result<()> {
@@ -282,7 +285,7 @@ impl SessionBuilder {
         let (connection, opened, asked_at, gateway) = self.open_any().await?;
         let ttl = Duration::from_millis(opened.ttl_ms);
         let lease = SessionLease::new(asked_at, ttl, self.client.clocks().clone());
-        let inner = SessionInner::new(lease, EventDispatcher::start(self.handlers));
+        let inner = SessionInner::new(lease, EventDispatcher::start(self.handlers), opened.durability());
         let handle = SessionGuard {
             inner: Arc::clone(&inner),
             client: self.client.clone(),

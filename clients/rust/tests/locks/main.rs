@@ -8,6 +8,7 @@ mod barriers;
 mod cancelling;
 mod conditions;
 mod connections;
+mod durability;
 mod kinds;
 mod latches;
 mod loss;

@@ -64,6 +64,7 @@ impl RequestTable {
         if let Some(reason) = &self.ended {
             return Err(Error::SessionEnded(reason.clone()));
         }
+        self.check_supported("barrier")?;
         let is_same = |entry: &ArrivalEntry| entry.request.owner == request.owner && entry.request.path == request.path;
         if self.arrivals.values().any(|entry| entry.phase != Phase::Leaving && is_same(entry)) {
             return Err(Error::AlreadyHeld(request.path));

@@ -79,11 +79,12 @@ impl RequestTable {
         Ok(())
     }
 
-    /// Checks that a request holds one lock, to write.
+    /// Checks that a request holds one lock, to write, which has conditions.
     fn check_lock(&self, no: RequestNo) -> Result<()> {
         if let Some(reason) = &self.ended {
             return Err(Error::SessionEnded(reason.clone()));
         }
+        self.check_supported("condition")?;
         let Some(entry) = self.entries.get(&no) else { return Err(Error::Lost(LossReason::Released)) };
         let is_one = matches!(entry.request.claims.as_slice(), [claim] if claim.mode == Mode::Write);
         if !is_one || entry.request.permits.is_some() {

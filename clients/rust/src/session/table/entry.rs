@@ -73,6 +73,14 @@ pub(crate) enum WantedPermits {
 }
 
 impl WantedPermits {
+    /// Returns the kind of what has them, as the protocol calls it.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Permits { .. } => "semaphore",
+            Self::Members { .. } | Self::Member(_) => "pool",
+        }
+    }
+
     /// Returns the maximum size that it adds to a list of everything, apart from the members that are granted.
     fn size(&self) -> usize {
         match self {
@@ -279,12 +287,12 @@ impl Entry {
     pub(super) fn held_permits(&self, no: RequestNo) -> Option<client::Thing> {
         let is_held = matches!(self.phase, Phase::Held) && self.loss.borrow().is_none();
         let terms = self.request.permits.as_ref().filter(|_| is_held)?;
-        let (kind, weight) = match &terms.wanted {
-            WantedPermits::Permits { weight, .. } => ("semaphore", Some(*weight)),
-            WantedPermits::Members { .. } | WantedPermits::Member(_) => ("pool", None),
+        let weight = match &terms.wanted {
+            WantedPermits::Permits { weight, .. } => Some(*weight),
+            WantedPermits::Members { .. } | WantedPermits::Member(_) => None,
         };
         Some(client::Thing {
-            kind: kind.to_owned(),
+            kind: terms.wanted.kind().to_owned(),
             path: self.request.claims.first()?.path.0.clone(),
             request_id: format_request_id(no),
             holder: self.request.owner.as_deref().map(str::to_owned),

@@ -9,6 +9,7 @@
 
 mod arrivals;
 mod conditions;
+mod durability;
 mod entry;
 mod incoming;
 mod resume;
@@ -17,6 +18,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map};
 
+use holdfast_proto::v1::Durability;
 use holdfast_proto::v1::client_message::Message as Said;
 use tokio::sync::watch;
 
@@ -59,6 +61,8 @@ pub(crate) enum Effect {
 
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
+    /// Of the namespace.
+    durability: Durability,
     last: RequestNo,
     entries: BTreeMap<RequestNo, Entry>,
     /// Arrivals at barriers, whose numbers are of the same sequence.
@@ -87,6 +91,7 @@ impl RequestTable {
         if let Some(reason) = &self.ended {
             return Err(Error::SessionEnded(reason.clone()));
         }
+        self.check_request(&request)?;
         if request.reentrant {
             if let Some(no) = self.shared.get(&request.key()).copied() {
                 return self.join(no, &request, waiter);
