@@ -34,6 +34,15 @@ pub(crate) struct Checkpoint {
     outbox_messages: usize,
 }
 
+/// How much of a shard has been applied anywhere.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ShardProgress {
+    /// Whole entries.
+    pub(crate) entries: usize,
+    /// Commands of the next entry, those of lists one by one. At least 1 once it was begun.
+    pub(crate) commands: usize,
+}
+
 /// An entry as the first replica applied it.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
@@ -72,6 +81,8 @@ impl Entry {
 #[derive(Default)]
 struct ShardLog {
     entries: Vec<Entry>,
+    /// Commands of the next entry that a replica has applied. Readers may have seen their effects.
+    begun: usize,
     /// The numbers of entries that lead to such a state.
     positions_by_checkpoint: BTreeMap<Checkpoint, BTreeSet<usize>>,
     /// How many entries each node's replica has applied. A restored state may have several positions, if the entries
@@ -92,9 +103,10 @@ impl ApplyLog {
         Self { shards: Mutex::new(shards), violations: Mutex::default() }
     }
 
-    /// How many entries of each shard have been applied anywhere.
-    pub(crate) fn lengths(&self) -> BTreeMap<String, usize> {
-        self.shards.lock().iter().map(|(shard, record)| (shard.clone(), record.entries.len())).collect()
+    /// How much of each shard has been applied anywhere.
+    pub(crate) fn progress(&self) -> BTreeMap<String, ShardProgress> {
+        let of_shard = |record: &ShardLog| ShardProgress { entries: record.entries.len(), commands: record.begun };
+        self.shards.lock().iter().map(|(shard, record)| (shard.clone(), of_shard(record))).collect()
     }
 
     /// All entries of a shard.
@@ -165,6 +177,7 @@ impl ShardLog {
         let fits: Vec<usize> = before.iter().copied().filter(|at| self.entries.get(*at).is_some_and(is_same)).collect();
         if fits.is_empty() && before.contains(&self.entries.len()) {
             self.entries.push(entry.clone());
+            self.begun = 0;
             self.positions_by_checkpoint.entry(entry.checkpoint).or_default().insert(self.entries.len());
             self.positions.insert(node, BTreeSet::from([self.entries.len()]));
             return Ok(());
@@ -186,6 +199,16 @@ impl ShardLog {
         }
         self.positions.insert(node, fits.into_iter().map(|at| at + 1).collect());
         Ok(())
+    }
+
+    /// A replica has applied so many commands of an entry, and is not done with it. This counts unless another replica
+    /// is.
+    fn progressed(&mut self, node: usize, stamp: EntryHeader, commands: usize) {
+        let Some(positions) = self.positions.get(&node) else { return };
+        let is_known = positions.iter().any(|at| self.entries.get(*at).is_some_and(|known| known.stamp == stamp));
+        if !is_known && positions.contains(&self.entries.len()) {
+            self.begun = self.begun.max(commands.max(1));
+        }
     }
 
     fn restored(&mut self, node: usize, mark: Checkpoint, state: StateDigest) -> Result<(), String> {
@@ -224,6 +247,13 @@ impl ApplyObserver for NodeObserver {
         self.apply_log.with(shard, |record| record.applied(self.node, entry));
     }
 
+    fn progressed(&self, shard: &str, stamp: EntryHeader, commands: usize) {
+        self.apply_log.with(shard, |record| {
+            record.progressed(self.node, stamp, commands);
+            Ok(())
+        });
+    }
+
     fn restored(&self, shard: &str, state: &ShardState) {
         self.apply_log.with(shard, |record| record.restored(self.node, checkpoint(state), digest(state)));
     }
@@ -252,4 +282,39 @@ pub(crate) fn digest_of(chunks: &[Vec<u8>]) -> StateDigest {
         hasher.update(chunk);
     }
     hasher.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: Checkpoint = Checkpoint { clock_ms: 0, revision: 0, live_items: 0, outbox_messages: 0 };
+
+    fn stamp(index: u64) -> EntryHeader {
+        EntryHeader { term: 1, index, ..EntryHeader::default() }
+    }
+
+    fn entry(index: u64) -> Entry {
+        let checkpoint = Checkpoint { revision: index, ..BEFORE };
+        let (commands, replies, applied_at) = (Vec::new(), Vec::new(), Duration::ZERO);
+        Entry { stamp: stamp(index), commands, replies, state: None, checkpoint, applied_at }
+    }
+
+    #[test]
+    fn only_an_entry_that_no_replica_is_done_with_is_begun() {
+        let mut record = ShardLog::default();
+        (0..2).for_each(|node| record.initialized(node, BEFORE));
+        record.progressed(0, stamp(1), 0);
+        assert_eq!(record.begun, 1, "the clock has advanced");
+        record.progressed(0, stamp(1), 4);
+        record.progressed(1, stamp(1), 2);
+        assert_eq!(record.begun, 4);
+        assert_eq!(record.applied(0, entry(1)), Ok(()));
+        assert_eq!((record.entries.len(), record.begun), (1, 0));
+        // A replica that lags behind shows nothing new.
+        record.progressed(1, stamp(1), 4);
+        assert_eq!(record.begun, 0);
+        record.progressed(0, stamp(2), 2);
+        assert_eq!(record.begun, 2);
+    }
 }

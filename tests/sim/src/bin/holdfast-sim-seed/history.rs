@@ -7,6 +7,7 @@ use holdfast_api::{Code, Holder, Lock};
 use holdfast_core::{AccountId, Claim, LockState, Mode, Owner, Path, Phase, Reason};
 use parking_lot::Mutex;
 
+use crate::apply_log::ShardProgress;
 use crate::ask_calls::ObservedAsk;
 use crate::things::{ThingAnswer, ThingOp};
 use crate::world::now;
@@ -151,8 +152,8 @@ pub(crate) struct Call {
 pub(crate) struct CallReturn {
     pub(crate) point: HistoryPoint,
     pub(crate) answer: Answer,
-    /// Entries of each shard that had been applied anywhere by then.
-    pub(crate) applied: BTreeMap<String, usize>,
+    /// How much of each shard had been applied anywhere by then.
+    pub(crate) applied: BTreeMap<String, ShardProgress>,
 }
 
 #[derive(Default)]
@@ -190,7 +191,7 @@ impl History {
     }
 
     /// A call ends.
-    pub(crate) fn finish(&self, id: usize, answer: Answer, applied: BTreeMap<String, usize>) {
+    pub(crate) fn finish(&self, id: usize, answer: Answer, applied: BTreeMap<String, ShardProgress>) {
         let mut calls = self.0.lock();
         let point = calls.next_point();
         calls.calls[id].returned = Some(CallReturn { point, answer, applied });

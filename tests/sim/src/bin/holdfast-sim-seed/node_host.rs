@@ -46,6 +46,7 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     options.retain_entries = plan.retain_entries;
     options.log_limits = plan.log_limits;
     options.bounds = plan.bounds.clone();
+    options.slice_commands = plan.slice_commands;
     options.clocks = slot.clocks.start();
     tokio::spawn(run_clock_drift(plan.drift_ppm[number]));
     tokio::task::spawn_local(run_pauses(Arc::clone(world), number));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdfast_core::{Bounds, Rules};
+use holdfast_node::MAX_SLICE_COMMANDS;
 use holdfast_replication::{LogLimits, ReadMode};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -58,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) log_limits: LogLimits,
     /// The bounds of the state machines, if they are not those of the rules.
     pub(crate) bounds: Option<Bounds>,
+    /// Commands in an apply slice: readers see the state after each slice.
+    pub(crate) slice_commands: usize,
     /// How much faster than the others each node's monotonic clock runs, in millionths.
     pub(crate) drift_ppm: Vec<u32>,
     /// Whether there are traps among the faults.
@@ -179,6 +182,7 @@ impl Plan {
             retain_entries: rng.random_range(0..50),
             log_limits: random_log_limits(&mut rng_of(seed, "log limits")),
             bounds: rng_of(seed, "bounds").random_bool(0.5).then(tiny_bounds),
+            slice_commands: random_slice(&mut rng_of(seed, "slices")),
             drift_ppm: (0..nodes).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
             scenarios,
             has_hot_paths: rng.random_bool(if scenarios { 0.8 } else { 0.2 }),
@@ -225,6 +229,11 @@ fn random_log_limits(rng: &mut StdRng) -> LogLimits {
         return LogLimits::default();
     }
     LogLimits { snapshot_interval_bytes: rng.random_range(2_000..40_000), retain_bytes: rng.random_range(0..10_000) }
+}
+
+/// So few in every other run that reads come between the commands of an entry.
+fn random_slice(rng: &mut StdRng) -> usize {
+    if rng.random_bool(0.5) { rng.random_range(1..=4) } else { MAX_SLICE_COMMANDS }
 }
 
 /// A generator for one purpose: what one part of the simulation draws does not change what another one does.

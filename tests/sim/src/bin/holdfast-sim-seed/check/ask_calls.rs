@@ -44,7 +44,7 @@ impl CheckContext<'_> {
         let is_asked = |came: &CommandOutcome| matches!(came, CommandOutcome::Thing(ThingAnswer::Asked(_)));
         let mut done = self.locks.values().filter_map(|shard| shard.acquires.get(&call.id)).flatten();
         match done.find(|(_, came)| is_asked(came)) {
-            Some((at, _)) => Err(format!("the answer says that nothing was done, but entry {at} asks")),
+            Some((at, _)) => Err(format!("the answer says that nothing was done, but slice {at} asks")),
             None => Ok(()),
         }
     }

@@ -91,20 +91,17 @@ impl CheckContext<'_> {
             let life = replayed.open_incarnation(place, call.account, &call.namespace)?;
             replayed.barriers.at(place, &life, path)
         };
-        let written = |op: BarrierOp, meant: CommandOutcome| {
-            let key = (call.account, call.namespace.clone(), Write::Thing(ThingOp::Barrier(op)));
-            find_write(replayed.writes.get(&key), &window, &meant)
-        };
+        let write_of = |op: BarrierOp| Write::Thing(ThingOp::Barrier(op));
+        let written =
+            |op: &BarrierOp, meant: CommandOutcome| replayed.find_answered(call, write_of(op.clone()), &window, &meant);
         Ok(match (op, answer) {
             (BarrierOp::Get { .. }, Answer::Thing(ThingAnswer::Barrier(barrier))) => {
                 window.clone().find(|place| moment_at(*place).is_some_and(|moment| moment.barrier == *barrier))
             }
             (BarrierOp::Configure { .. }, Answer::Thing(answer @ ThingAnswer::Barrier(_))) => {
-                written(op.clone(), CommandOutcome::Thing(answer.clone()))
+                written(op, CommandOutcome::Thing(answer.clone()))
             }
-            (BarrierOp::Delete { .. }, Answer::Thing(ThingAnswer::BarrierDeleted)) => {
-                written(op.clone(), CommandOutcome::Done)
-            }
+            (BarrierOp::Delete { .. }, Answer::Thing(ThingAnswer::BarrierDeleted)) => written(op, CommandOutcome::Done),
             (op, Answer::Thing(answer @ ThingAnswer::AtBarrier(meeting))) => {
                 is_in_time(call, op, returned, meeting)?;
                 let meant = CommandOutcome::Thing(answer.clone());
@@ -112,7 +109,10 @@ impl CheckContext<'_> {
                     BarrierOp::Arrive(_) => find_write(replayed.acquires.get(&call.id), &window, &meant),
                     BarrierOp::Leave { path, owner, generation, .. } => {
                         let (path, owner, generation) = (path.clone(), owner.clone(), *generation);
-                        written(BarrierOp::Leave { path, owner, generation, wait_ms: 0 }, meant)
+                        let write = write_of(BarrierOp::Leave { path, owner, generation, wait_ms: 0 });
+                        let key = (call.account, call.namespace.clone(), write);
+                        // Whoever waits until all have left is answered after the slice in which they have.
+                        find_write(replayed.writes.get(&key), &window, &meant)
                     }
                     _ => None,
                 };

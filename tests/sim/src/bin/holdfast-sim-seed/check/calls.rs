@@ -2,14 +2,18 @@
 //!
 //! Shards are logs, so the order of all commands is known. For each call there must be a position in that order where
 //! its answer is right, after everything that had been answered before the call was made, and not after what was
-//! applied when it was answered. A call of unknown outcome may have taken effect or not.
+//! applied when it was answered. Readers see a shard only where an apply slice of an entry ends, and writers are
+//! answered after the whole entry. A call of unknown outcome may have taken effect or not.
 
 use std::collections::BTreeMap;
 
 use holdfast_api::Code;
 use holdfast_core::{Incarnation, Path, Phase};
 
-use super::linearization::{CheckContext, LinearizationPoint, LocksReplays, LowerBounds, NamespacesReplays, Window};
+use super::linearization::{
+    CheckContext, LinearizationPoint, LocksReplays, LowerBounds, NamespacesReplays, Window, end_of_entry,
+};
+use super::locks_replay::LocksReplay;
 use super::namespace_model::Expected;
 use super::outcomes::{CommandOutcome, Write};
 use crate::client::STABLE_NAMESPACES;
@@ -68,18 +72,18 @@ impl CheckContext<'_> {
             Answer::Refused(code) if is_of_names => self.check_namespace_error(call, returned, *code),
             // What a call was granted while it waited may have ended with its session or namespace before it heard of it.
             Answer::Refused(Code::NamespaceNotFound) => {
-                self.check_not_applied(call, self.applied_entries(call, returned))?;
+                self.check_not_applied(call, self.applied_slices(call, returned))?;
                 self.check_namespace_not_found(call, returned)
             }
             Answer::Refused(Code::SessionNotFound) => {
-                self.check_not_applied(call, self.applied_entries(call, returned))?;
+                self.check_not_applied(call, self.applied_slices(call, returned))?;
                 match session_id_of(&call.op) {
                     Some(session) => self.check_session(call, returned, session, false),
                     None => Err("names no session, and the answer says that there is none".to_owned()),
                 }
             }
             Answer::Refused(Code::QuotaExceeded) if self.world.plan.bounds.is_some() => {
-                self.check_not_applied(call, self.applied_entries(call, returned))
+                self.check_not_applied(call, self.applied_slices(call, returned))
             }
             Answer::Refused(Code::PrimitiveNotFound | Code::AlreadyExists) | Answer::Thing(_) => match &call.op {
                 Op::Thing(op) => self.check_thing_call(call, op, returned),
@@ -108,29 +112,29 @@ impl CheckContext<'_> {
         }
     }
 
-    /// How many entries of its locks shard had been applied when a call was answered.
-    fn applied_entries(&self, call: &Call, returned: &CallReturn) -> usize {
+    /// How many slices of its locks shard had been applied when a call was answered.
+    fn applied_slices(&self, call: &Call, returned: &CallReturn) -> usize {
         let (shard, _) = self.locks_shard(call);
         *self.window(&shard, call, returned).end()
     }
 
-    /// Since which entry its namespace had been as it was when the call was answered: open, or not there.
+    /// Since which slice its namespace had been as it was when the call was answered: open, or not there.
     fn current_incarnation_since(&self, call: &Call, returned: &CallReturn) -> usize {
         let (_, replayed) = self.locks_shard(call);
-        replayed.incarnation_since(self.applied_entries(call, returned), call.account, &call.namespace)
+        replayed.incarnation_since(self.applied_slices(call, returned), call.account, &call.namespace)
     }
 
-    /// Nothing was granted to the call in that entry or later.
+    /// Nothing was granted to the call in that slice or later.
     pub(super) fn check_not_applied(&self, call: &Call, from: usize) -> Result<LinearizationPoint, String> {
         let acquired = self.locks.values().filter_map(|shard| shard.acquires.get(&call.id)).flatten();
         let granted = |(at, came): &&(usize, CommandOutcome)| *at >= from && came.is_grant();
         if let Some((at, _)) = acquired.clone().find(granted) {
-            return Err(format!("the answer says that it has nothing, but entry {at} grants it"));
+            return Err(format!("the answer says that it has nothing, but slice {at} grants it"));
         }
         let created = self.names.values().filter_map(|shard| shard.creates.get(&format!("call {}", call.id))).flatten();
         match created.clone().next() {
             Some((at, Expected::Namespace { .. })) => {
-                Err(format!("the answer says that nothing was done, but entry {at} has it"))
+                Err(format!("the answer says that nothing was done, but slice {at} has it"))
             }
             _ => Ok(LinearizationPoint::Unordered),
         }
@@ -139,10 +143,7 @@ impl CheckContext<'_> {
     fn check_lock_call(&self, call: &Call, returned: &CallReturn) -> Result<LinearizationPoint, String> {
         let (shard, replayed) = self.locks_shard(call);
         let window = self.window(&shard, call, returned);
-        let write = |write: Write, meant: CommandOutcome| {
-            let key = (call.account, call.namespace.clone(), write);
-            find_write(replayed.writes.get(&key), &window, &meant)
-        };
+        let write = |write: Write, meant: CommandOutcome| replayed.find_answered(call, write, &window, &meant);
         let place = match (&call.op, &returned.answer) {
             (Op::Acquire(_), Answer::Acquired { outcome, locks }) => {
                 let meant = CommandOutcome::Acquired { outcome: *outcome, locks: locks.clone() };
@@ -177,7 +178,7 @@ impl CheckContext<'_> {
         }
     }
 
-    /// An entry after which the lock was in that state.
+    /// A slice after which the lock was in that state.
     fn find_view(
         &self,
         call: &Call,
@@ -202,24 +203,26 @@ impl CheckContext<'_> {
                 let seen = Expected::Namespace { incarnation: Some(life) };
                 let writes = replayed.creates.get(&format!("call {}", call.id)).into_iter().flatten();
                 let place = writes.filter(|(at, what)| *what == seen && in_window(*at)).map(|(at, _)| at + 1).next();
-                let place = place.ok_or_else(|| format!("is in no entry in {window:?} of {shard}"))?;
+                let place = place.ok_or_else(|| format!("is in no slice in {window:?} of {shard}"))?;
+                let end = end_of_entry(&replayed.ends, place);
                 let (locks, replayed) = self.locks_shard(call);
                 let opened = replayed.opened.get(&(call.account, life)).copied();
-                let opened = opened.filter(|at| Some(at) <= returned.applied.get(&locks));
+                let opened = opened.filter(|at| *at <= self.place_applied(&locks, returned));
                 let opened = opened.ok_or("was answered before its locks shard had opened it")?;
-                Ok(LinearizationPoint::At(vec![(shard, place), (locks, opened)]))
+                Ok(LinearizationPoint::At(vec![(shard, end), (locks, opened)]))
             }
             (Op::DeleteNamespace { .. }, Answer::Done) => {
                 let key = (call.account, call.namespace.clone());
                 let writes = replayed.deletes.get(&key).into_iter().flatten();
                 let mut done = writes.filter(|(at, _, what)| *what == Expected::Done && in_window(*at));
-                let (at, life, _) = done.next().ok_or_else(|| format!("is in no entry in {window:?} of {shard}"))?;
+                let (at, life, _) = done.next().ok_or_else(|| format!("is in no slice in {window:?} of {shard}"))?;
+                let end = end_of_entry(&replayed.ends, at + 1);
                 let life = life.ok_or("deletes no incarnation by name")?;
                 let (locks, replayed) = self.locks_shard(call);
                 let purged = replayed.purged.get(&(call.account, life)).copied();
-                let purged = purged.filter(|at| Some(at) <= returned.applied.get(&locks));
+                let purged = purged.filter(|at| *at <= self.place_applied(&locks, returned));
                 let purged = purged.ok_or("was answered before its locks shard had purged it")?;
-                Ok(LinearizationPoint::At(vec![(shard, at + 1), (locks, purged)]))
+                Ok(LinearizationPoint::At(vec![(shard, end), (locks, purged)]))
             }
             (Op::GetNamespace, Answer::Namespace { id }) => {
                 let life = id.parse().ok();
@@ -285,7 +288,22 @@ impl CheckContext<'_> {
     }
 }
 
-/// A place after an entry of the window in which a write came to that.
+impl LocksReplay {
+    /// The end of an entry of the window in which a write came to that: it is answered after the whole entry.
+    pub(super) fn find_answered(
+        &self,
+        call: &Call,
+        write: Write,
+        window: &Window,
+        meant: &CommandOutcome,
+    ) -> Option<usize> {
+        let key = (call.account, call.namespace.clone(), write);
+        let place = find_write(self.writes.get(&key), window, meant)?;
+        Some(end_of_entry(&self.ends, place))
+    }
+}
+
+/// A place after a slice of the window in which a write came to that.
 pub(super) fn find_write(
     writes: Option<&Vec<(usize, CommandOutcome)>>,
     window: &Window,

@@ -41,8 +41,7 @@ impl CheckContext<'_> {
             }
             (ConditionOp::Signal(_), Answer::Thing(answer @ ThingAnswer::Condition(_))) => {
                 let write = Write::Thing(ThingOp::Condition(op.clone()));
-                let key = (call.account, call.namespace.clone(), write);
-                Ok(find_write(replayed.writes.get(&key), &window, &CommandOutcome::Thing(answer.clone())))
+                Ok(replayed.find_answered(call, write, &window, &CommandOutcome::Thing(answer.clone())))
             }
             (_, answer) => Err(format!("{answer:?} answers no such call")),
         }

@@ -94,7 +94,7 @@ fn signal(who: &str, id: Option<&str>, (signalled, awaiting): (u64, u64)) -> (Lo
 fn woken(from: u64, wait: u64, woken: Woken) -> Effect {
     let (namespace, owner) = (namespace(), owner(&format!("a{from}")));
     let (from, wait) = (WaitId(from), WaitId(wait));
-    Effect::AwaitWoken { namespace, from, wait, attempt: 1, owner, request_id: None, woken }
+    Effect::AwaitWoken { namespace, from, wait, attempt: 1, owner, request_id: None, woken, not_granted: None }
 }
 
 /// The end of the wait for the lock of an await, which is refused without a token.

@@ -10,14 +10,14 @@ use crate::world::World;
 
 pub(super) type LocksReplays = BTreeMap<String, locks_replay::LocksReplay>;
 pub(super) type NamespacesReplays = BTreeMap<String, namespaces_replay::NamespacesReplay>;
-/// How many entries of each shard whatever is answered from now on must have seen.
+/// How many apply slices of each shard whatever is answered from now on must have seen.
 pub(super) type LowerBounds = BTreeMap<String, usize>;
-/// From where to where an answer may be right: numbers of entries.
+/// From where to where an answer may be right: numbers of apply slices, since readers see a shard after each of them.
 pub(super) type Window = std::ops::RangeInclusive<usize>;
 
 /// Where an answer is right.
 pub(super) enum LinearizationPoint {
-    /// After so many entries of that shard at the earliest.
+    /// After so many apply slices of that shard at the earliest.
     At(Vec<(String, usize)>),
     /// There is nothing to place.
     Unordered,
@@ -36,7 +36,18 @@ impl CheckContext<'_> {
     pub(super) fn window(&self, shard: &str, call: &Call, returned: &CallReturn) -> Window {
         let floors = self.at_invocation.get(&call.id);
         let from = floors.and_then(|floors| floors.get(shard)).copied().unwrap_or(0);
-        from..=returned.applied.get(shard).copied().unwrap_or(0)
+        from..=self.place_applied(shard, returned)
+    }
+
+    /// The place after all that had been applied of a shard when a call was answered.
+    pub(super) fn place_applied(&self, shard: &str, returned: &CallReturn) -> usize {
+        let applied = returned.applied.get(shard).copied().unwrap_or_default();
+        let of_names = || self.names.get(shard).map(|replayed| replayed.ends.as_slice());
+        let ends = self.locks.get(shard).map(|replayed| replayed.ends.as_slice()).or_else(of_names).unwrap_or_default();
+        let last = ends.last().copied().unwrap_or(0);
+        let slices = applied.commands.div_ceil(self.world.plan.slice_commands);
+        // The last entry of a run may have been begun only.
+        ends.get(applied.entries).map_or(last, |whole| (whole + slices).min(last))
     }
 
     pub(super) fn locks_shard(&self, call: &Call) -> (String, &locks_replay::LocksReplay) {
@@ -63,7 +74,7 @@ impl CheckContext<'_> {
         let mut window = self.window(&shard, call, returned);
         let life = replayed.sessions.get(session);
         let lives = |place: usize| {
-            life.is_some_and(|life| life.opened < place && life.ended.is_none_or(|ended| ended.entry >= place))
+            life.is_some_and(|life| life.opened < place && life.ended.is_none_or(|ended| ended.slice >= place))
         };
         match window.clone().find(|place| lives(*place) == is_there) {
             Some(place) => Ok(LinearizationPoint::At(vec![(shard, place)])),
@@ -76,7 +87,7 @@ impl CheckContext<'_> {
         }
     }
 
-    /// The place after the entry that ended a session.
+    /// The place after the slice that ended a session.
     pub(super) fn check_session_end(
         &self,
         call: &Call,
@@ -85,10 +96,15 @@ impl CheckContext<'_> {
     ) -> Result<LinearizationPoint, String> {
         let (shard, replayed) = self.locks_shard(call);
         let ended = replayed.sessions.get(session).and_then(|life| life.ended);
-        let place = ended.filter(|ended| ended.reason != SessionEnd::NamespaceDeleted).map(|ended| ended.entry + 1);
+        let place = ended.filter(|ended| ended.reason != SessionEnd::NamespaceDeleted).map(|ended| ended.slice + 1);
         match place.filter(|place| place <= self.window(&shard, call, returned).end()) {
             Some(place) => Ok(LinearizationPoint::At(vec![(shard, place)])),
             None => Err(format!("the answer says that the session is closed, but {shard} does not know that")),
         }
     }
+}
+
+/// The end of the entry in which a slice ends at that place.
+pub(super) fn end_of_entry(ends: &[usize], place: usize) -> usize {
+    ends.get(ends.partition_point(|end| *end < place)).copied().unwrap_or(place)
 }

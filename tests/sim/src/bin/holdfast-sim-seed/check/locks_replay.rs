@@ -1,5 +1,5 @@
 //! Replays the entries of a locks shard through the core, which is the sequential model, and records the results of
-//! commands and the states after entries.
+//! commands and the states after apply slices, which are all that readers see.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,15 +36,15 @@ const FULL_CHECK_INTERVAL_STEPS: usize = 64;
 /// The life of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionSpan {
-    /// The entry that opened it.
+    /// The slice that opened it.
     pub(crate) opened: usize,
     pub(crate) ended: Option<SessionEndRecord>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionEndRecord {
-    /// The entry that ended it.
-    pub(crate) entry: usize,
+    /// The slice that ended it.
+    pub(crate) slice: usize,
     /// When a replica first applied that.
     pub(crate) at: Duration,
     pub(crate) reason: SessionEnd,
@@ -60,10 +60,12 @@ pub(crate) struct ExpiredHold {
     pub(crate) at: Duration,
 }
 
-/// The history of a locks shard. A state "at" a number is that after so many entries.
+/// The history of a locks shard. A state "at" a place is that after so many slices.
 #[derive(Default)]
 pub(crate) struct LocksReplay {
     pub(crate) revisions: Vec<u64>,
+    /// The place after so many entries.
+    pub(super) ends: Vec<usize>,
     /// The state of each lock; none if it was free.
     views: Timelines<ObservedLock>,
     pub(crate) semaphores: Timelines<ObservedSemaphore>,
@@ -76,7 +78,7 @@ pub(crate) struct LocksReplay {
     pub(crate) asks: Asks,
     /// Which incarnation of a name was open from a place on.
     incarnations: BTreeMap<(AccountId, String), Timeline<Incarnation>>,
-    /// The results of the acquires, and of the requests to release, of a call, and their entries.
+    /// The results of the acquires, and of the requests to release, of a call, and their slices.
     pub(crate) acquires: BTreeMap<usize, Vec<(usize, CommandOutcome)>>,
     pub(crate) writes: BTreeMap<(AccountId, String, Write), Vec<(usize, CommandOutcome)>>,
     /// Places at which an incarnation was open, and no longer open, for the first time.
@@ -91,7 +93,7 @@ pub(crate) struct LocksReplay {
     pub(crate) cancelled_holds: Vec<CancelledHold>,
     /// Calls that wait, by their place in the queue.
     pub(super) waits: BTreeMap<WaitId, Vec<usize>>,
-    /// Waits that the present entry has ended so far.
+    /// Waits that the present slice has ended so far.
     pub(super) resolved: Vec<ResolvedWait>,
 }
 
@@ -105,12 +107,15 @@ struct Replayer {
     latches: LatchCounts,
     members: MemberHolders,
     rebuilds: Rebuilds,
+    slice_commands: usize,
+    /// Commands in the present slice so far.
+    commands_in_slice: usize,
     replayed: LocksReplay,
 }
 
-/// Runs every command, and compares every answer and every state.
+/// Runs every command, and compares every answer and every state. Replicas apply so many commands in a slice.
 pub(crate) fn replay(
-    (shard, core): (&str, ShardState),
+    (shard, core, slice_commands): (&str, ShardState, usize),
     entries: &[Entry],
     restores: Vec<RestoredSnapshot>,
     twins: Vec<Twin>,
@@ -132,11 +137,13 @@ pub(crate) fn replay(
         latches: LatchCounts::default(),
         members: MemberHolders::default(),
         rebuilds: Rebuilds::default(),
-        replayed: LocksReplay { revisions: vec![0], ..LocksReplay::default() },
+        slice_commands,
+        commands_in_slice: 0,
+        replayed: LocksReplay { revisions: vec![0], ends: vec![0], ..LocksReplay::default() },
     };
     for (at, entry) in entries.iter().enumerate() {
         let mut find = |what: String| findings.push(format!("{shard}: entry {at}: {what}"));
-        watching.replay_entry((at, entry), &mut find);
+        watching.replay_entry(entry, &mut find);
         let state = watching.core.snapshot();
         watching.twins.iter().for_each(|twin| twin.compare_state(&state, &mut find));
         let state = digest_of(&state);
@@ -158,14 +165,14 @@ pub(crate) fn replay(
 }
 
 impl Replayer {
-    fn replay_entry(&mut self, (at, entry): (usize, &Entry), find: &mut dyn FnMut(String)) {
+    fn replay_entry(&mut self, entry: &Entry, find: &mut dyn FnMut(String)) {
         let context =
             EntryContext { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms, rules: Rules(entry.stamp.rules) };
         let is_due = self.core.next_deadline_ms().is_some_and(|due| due <= context.now_ms);
         self.core.advance(&context);
         self.twins.iter_mut().for_each(|twin| twin.advance(&context));
         let touched = if is_due { AffectedNamespaces::Any } else { AffectedNamespaces::Nothing };
-        self.step((at, entry), touched, None, find);
+        self.step(entry, touched, None, find);
         // Of much that is due at once an entry ends a part; the entries after it end the rest.
         if self.core.next_deadline_ms().is_none_or(|due| due > self.core.clock_ms()) {
             invariants::no_overdue_wait(&self.view, self.core.clock_ms(), find);
@@ -181,39 +188,54 @@ impl Replayer {
                     let (mut outcomes, mut clock_ms, mut awaits) = (Vec::new(), 0, None);
                     for command in commands {
                         let command = Command::Locks(command.clone());
-                        let reply = self.replay_command((at, entry), &context, &command, find);
+                        let reply = self.replay_command(entry, &context, &command, find);
                         outcomes.push(reply.outcome);
                         (clock_ms, awaits) = (reply.clock_ms, awaits.max(reply.awaits));
                     }
                     Reply { outcome: Ok(Response::Batch(outcomes)), clock_ms, awaits }
                 }
-                command => self.replay_command((at, entry), &context, command, find),
+                command => self.replay_command(entry, &context, command, find),
             };
             if codec::encode(&reply) != *recorded {
                 find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
             }
         }
         self.rebuilds.check(&self.core, self.replayed.open_namespaces(), find);
+        self.end_slice();
+        let end = self.replayed.slice();
+        self.replayed.ends.push(end);
+    }
+
+    /// Ends a slice: until the next one ends, readers see this state.
+    fn end_slice(&mut self) {
+        let at = self.replayed.slice();
         self.replayed.revisions.push(self.core.revision());
         self.replayed.record_resolved_waits(at);
+        self.commands_in_slice = 0;
     }
 
     fn replay_command(
         &mut self,
-        (at, entry): (usize, &Entry),
+        entry: &Entry,
         context: &EntryContext,
         command: &Command,
         find: &mut dyn FnMut(String),
     ) -> Reply {
+        // Not as soon as the slice is full: it may be the last one of its entry.
+        if self.commands_in_slice == self.slice_commands {
+            self.end_slice();
+        }
+        self.commands_in_slice += 1;
+        let at = self.replayed.slice();
         let reply = self.core.apply(context, command);
         self.twins.iter_mut().for_each(|twin| twin.apply(context, command, &reply, find));
         let Command::Locks(command) = command.inner() else {
-            self.step((at, entry), AffectedNamespaces::Any, None, find);
+            self.step(entry, AffectedNamespaces::Any, None, find);
             return reply;
         };
         self.replayed.record_command(at, command, &reply);
         let touched = AffectedNamespaces::of_command(command);
-        let before = self.step((at, entry), touched, Some((command, &reply)), find);
+        let before = self.step(entry, touched, Some((command, &reply)), find);
         if let LocksCommand::Latch(command) = command {
             self.latches.check(command, &reply, find);
         }
@@ -232,15 +254,16 @@ impl Replayer {
         reply
     }
 
-    /// Compares after every command, and after the clock has advanced: a grant of one command of an entry that the next
+    /// Compares after every command, and after the clock has advanced: a grant of one command of a slice that the next
     /// one ends is not visible after both. Returns the view before.
     fn step(
         &mut self,
-        (at, entry): (usize, &Entry),
+        entry: &Entry,
         touched: AffectedNamespaces<'_>,
         done: Option<(&LocksCommand, &Reply)>,
         find: &mut dyn FnMut(String),
     ) -> ShardView {
+        let at = self.replayed.slice();
         self.steps += 1;
         // Sometimes everything else is compared too.
         let touched =
@@ -282,7 +305,12 @@ impl Replayer {
 }
 
 impl LocksReplay {
-    /// Returns the state that a lock must have had at a number.
+    /// The number of the slice that is replayed.
+    fn slice(&self) -> usize {
+        self.revisions.len() - 1
+    }
+
+    /// Returns the state that a lock must have had at a place.
     pub(crate) fn view(&self, place: usize, life: &NamespaceRef, path: &Path) -> ObservedLock {
         self.views.at(place, life, path).cloned().unwrap_or_else(|| self.free_lock(place, path))
     }
@@ -403,7 +431,7 @@ impl LocksReplay {
             let is_kept = |kept: Hold<'_>| kept.path == hold.path && kept.view.mode >= hold.view.mode;
             if !after.holds(life).filter(is_own).any(is_kept) {
                 self.cancelled_holds.push(CancelledHold {
-                    entry: at,
+                    slice: at,
                     at: entry.applied_at,
                     namespace: life.clone(),
                     owner: owner.clone(),
@@ -425,7 +453,7 @@ impl LocksReplay {
     ) {
         for holder in permits::given_back(cancel, before, after) {
             self.cancelled_holds.push(CancelledHold {
-                entry: at,
+                slice: at,
                 at: entry.applied_at,
                 namespace: cancel.namespace.clone(),
                 owner: holder.owner.clone(),

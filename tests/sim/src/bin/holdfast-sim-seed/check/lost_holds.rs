@@ -14,8 +14,8 @@ use crate::things::{PermitsOp, ThingAnswer, ThingOp};
 /// A hold that ended, or was made weaker, because a call was given up.
 #[derive(Debug, Clone)]
 pub(crate) struct CancelledHold {
-    /// The entry with which it was.
-    pub(crate) entry: usize,
+    /// The slice with which it was.
+    pub(crate) slice: usize,
     /// When a replica first applied that.
     pub(crate) at: Duration,
     pub(crate) namespace: NamespaceRef,
@@ -30,13 +30,13 @@ pub(crate) fn check(shard: &str, replayed: &LocksReplay, calls: &[Call], finding
     for given in &replayed.cancelled_holds {
         for call in calls.iter().filter(|call| relies_on(call, given)) {
             findings.push(format!(
-                "{shard}: [told granted] call {} of {} was told that it holds {:?} with token {}, and entry {} takes that \
+                "{shard}: [told granted] call {} of {} was told that it holds {:?} with token {}, and slice {} takes that \
                  from it {:?} after it asked: another call of {:?} was given up",
                 call.id,
                 call.client,
                 given.path,
                 given.token,
-                given.entry,
+                given.slice,
                 given.at.saturating_sub(call.invoked.at),
                 given.owner
             ));
@@ -135,7 +135,7 @@ mod tests {
             _ => unreachable!("made above"),
         };
         let given = CancelledHold {
-            entry: 7,
+            slice: 7,
             at: Duration::from_secs(1 + after_s),
             namespace: NamespaceRef { account: AccountId(1), name: "alpha".to_owned(), incarnation: Incarnation(1) },
             owner,

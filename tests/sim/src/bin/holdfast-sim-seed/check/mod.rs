@@ -32,6 +32,8 @@ mod resolved_waits;
 mod session_requests;
 mod shard_view;
 #[cfg(test)]
+mod slice_tests;
+#[cfg(test)]
 mod tests;
 mod thing_calls;
 mod timelines;
@@ -59,8 +61,8 @@ pub(crate) fn check_all(world: &World) {
     for shard in world.map.shards(Application::Locks) {
         let (entries, restores) = (world.ledger.entries(&shard.id), world.ledger.restores(&shard.id));
         let core = twins::new_shard(&shard.id, world.plan.bounds.clone());
-        let replayed =
-            locks_replay::replay((&shard.id, core), &entries, restores, new_twins(world, &shard.id), &mut findings);
+        let of_shard = (shard.id.as_str(), core, world.plan.slice_commands);
+        let replayed = locks_replay::replay(of_shard, &entries, restores, new_twins(world, &shard.id), &mut findings);
         early_expiry::check(&shard.id, &replayed, &calls, &mut findings);
         lost_holds::check(&shard.id, &replayed, &calls, &mut findings);
         ask_calls::check_times(&shard.id, &replayed, (&calls, world.plan.is_calm()), &mut findings);
@@ -77,7 +79,8 @@ pub(crate) fn check_all(world: &World) {
     }
     let mut names = BTreeMap::new();
     for shard in world.map.shards(Application::Namespaces) {
-        let replayed = namespaces_replay::replay(&shard.id, &world.ledger.entries(&shard.id), &mut findings);
+        let of_shard = (shard.id.as_str(), world.plan.slice_commands);
+        let replayed = namespaces_replay::replay(of_shard, &world.ledger.entries(&shard.id), &mut findings);
         names.insert(shard.id.clone(), replayed);
     }
     barrier_calls::check(&calls, &locks, &mut findings);

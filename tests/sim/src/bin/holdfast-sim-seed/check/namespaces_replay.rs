@@ -7,29 +7,39 @@ use holdfast_core::{AccountId, Command, CommandError, Incarnation, NamespacesCom
 use super::namespace_model::{Expected, NamespaceModel};
 use crate::apply_log::Entry;
 
-/// A deletion: its entry, its incarnation, and its result.
+/// A deletion: its slice, its incarnation, and its result.
 type Deletion = (usize, Option<Incarnation>, Expected);
 
 /// Everything that a namespaces shard went through.
 pub(crate) struct NamespacesReplay {
-    /// Before the first entry, and after each.
+    /// Before the first apply slice, and after each.
     pub(crate) states: Vec<NamespaceModel>,
-    /// What creations came to, by their description, which names the call.
+    /// The place after so many entries: how many slices they have.
+    pub(super) ends: Vec<usize>,
+    /// What creations came to and in which slice, by their description, which names the call.
     pub(crate) creates: BTreeMap<String, Vec<(usize, Expected)>>,
     /// What deletions of a name came to, and of which incarnation.
     pub(crate) deletes: BTreeMap<(AccountId, String), Vec<Deletion>>,
 }
 
-/// Runs every command, and compares every answer.
-pub(crate) fn replay(shard: &str, entries: &[Entry], findings: &mut Vec<String>) -> NamespacesReplay {
+/// Runs every command, and compares every answer. Replicas apply so many commands in a slice.
+pub(crate) fn replay(
+    (shard, slice_commands): (&str, usize),
+    entries: &[Entry],
+    findings: &mut Vec<String>,
+) -> NamespacesReplay {
     let mut replayed = NamespacesReplay {
         states: vec![NamespaceModel::default()],
+        ends: vec![0],
         creates: BTreeMap::new(),
         deletes: BTreeMap::new(),
     };
     let mut names = NamespaceModel::default();
     for (at, entry) in entries.iter().enumerate() {
-        for (command, reply) in entry.commands.iter().zip(&entry.replies) {
+        for (done, (command, reply)) in entry.commands.iter().zip(&entry.replies).enumerate() {
+            if done > 0 && done.is_multiple_of(slice_commands) {
+                replayed.states.push(names.clone());
+            }
             let (Ok(command), Ok(reply)) = (codec::decode::<Command>(command), codec::decode::<Reply>(reply)) else {
                 findings.push(format!("{shard}: [names] entry {at} has a command or reply that can't be read"));
                 continue;
@@ -45,11 +55,13 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], findings: &mut Vec<String>)
                     .push(format!("{shard}: [names] entry {at} {command:?} was answered {reply:?}, not {expected:?}"));
             }
             let (Command::Namespaces(command), Some(seen)) = (command.inner(), seen) else { continue };
-            replayed.record(at, command, &mut names, seen, &mut |what| {
+            let slice = replayed.states.len() - 1;
+            replayed.record(slice, command, &mut names, seen, &mut |what| {
                 findings.push(format!("{shard}: [names] entry {at} {what}"));
             });
         }
         replayed.states.push(names.clone());
+        replayed.ends.push(replayed.states.len() - 1);
     }
     replayed
 }
@@ -57,7 +69,7 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], findings: &mut Vec<String>)
 impl NamespacesReplay {
     fn record(
         &mut self,
-        at: usize,
+        slice: usize,
         command: &NamespacesCommand,
         names: &mut NamespaceModel,
         seen: Expected,
@@ -73,10 +85,10 @@ impl NamespacesReplay {
                 {
                     find(format!("gives incarnation {life} again"));
                 }
-                self.creates.entry(description.clone()).or_default().push((at, seen));
+                self.creates.entry(description.clone()).or_default().push((slice, seen));
             }
             NamespacesCommand::Delete { account, name, incarnation } => {
-                self.deletes.entry((*account, name.clone())).or_default().push((at, *incarnation, seen));
+                self.deletes.entry((*account, name.clone())).or_default().push((slice, *incarnation, seen));
             }
             _ => {}
         }

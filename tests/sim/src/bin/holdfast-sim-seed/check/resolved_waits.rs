@@ -1,4 +1,4 @@
-//! What becomes of requests that wait: the effects of entries, in the words of the calls that wait.
+//! What becomes of requests that wait: the effects of slices, in the words of the calls that wait.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) enum WaitKind {
 }
 
 impl LocksReplay {
-    /// Waiting requests are notified after the entry, with the locks as they are then.
+    /// Waiting requests are notified after the slice, with the locks as they are then.
     pub(super) fn record_resolved_waits(&mut self, at: usize) {
         for ResolvedWait { calls, outcome, namespace, paths, kind } in std::mem::take(&mut self.resolved) {
             let is_open =
@@ -83,7 +83,7 @@ impl LocksReplay {
             }
             Effect::SessionEnded { session_id, reason, .. } => {
                 if let Some(life) = self.sessions.get_mut(session_id) {
-                    life.ended = Some(SessionEndRecord { entry: at, at: applied_at, reason: *reason });
+                    life.ended = Some(SessionEndRecord { slice: at, at: applied_at, reason: *reason });
                 }
             }
             _ => {}

@@ -75,8 +75,7 @@ impl CheckContext<'_> {
                     ThingAnswer::LatchDeleted => CommandOutcome::Done,
                     answer => CommandOutcome::Thing(answer.clone()),
                 };
-                let key = (call.account, call.namespace.clone(), Write::Thing(op.clone()));
-                find_write(replayed.writes.get(&key), &window, &meant)
+                replayed.find_answered(call, Write::Thing(op.clone()), &window, &meant)
             }
             (_, answer) => return Err(format!("{answer:?} answers no such call")),
         };

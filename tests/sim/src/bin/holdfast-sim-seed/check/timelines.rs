@@ -30,7 +30,7 @@ impl<T: PartialEq + Clone> Timelines<T> {
             let (was, is) = (before.get(path), after.get(path));
             if was != is {
                 let changes = self.0.entry((life.clone(), path.clone())).or_default();
-                // An earlier command of the same entry may have changed it already.
+                // An earlier command of the same slice may have changed it already.
                 changes.pop_if(|(from, _)| *from == place);
                 changes.push((place, is.cloned()));
             }

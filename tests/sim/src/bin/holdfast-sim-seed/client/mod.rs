@@ -5,6 +5,7 @@ mod barriers;
 mod conditions;
 mod draw;
 mod hostile;
+mod latency;
 mod lost_answers;
 mod lost_arrivals;
 mod lost_on_streams;
@@ -36,11 +37,11 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::sleep;
 
-use crate::history::{AcquireOp, Answer, Op};
+use crate::history::{Answer, Op};
 use crate::plan::rng_of;
-use crate::things::{PermitsOp, ThingOp};
 use crate::world::{Phase, Tenant, World, now};
 use draw::KnownHold;
+use latency::wait_of;
 use session::Session;
 
 pub(crate) use draw::STABLE_NAMESPACES;
@@ -211,37 +212,9 @@ impl Client {
                 code => Answer::Refused(code),
             },
         };
-        self.check_latency(id, op, asked);
-        world.history.finish(id, answer.clone(), world.ledger.lengths());
+        self.check_latency(id, op, &answer, asked);
+        world.history.finish(id, answer.clone(), world.ledger.progress());
         world.record(format!("{} call {id} {} {namespace} {op:?} -> {answer:?}", self.name, tenant.account));
         answer
-    }
-}
-
-/// Without faults no call that can be answered at once takes longer, whatever other clients do.
-const MAX_LATENCY: Duration = Duration::from_secs(1);
-
-impl Client {
-    fn check_latency(&self, id: usize, op: &Op, asked: Option<Duration>) {
-        let (Some(asked), Some(now), Phase::Chaos) = (asked, now(), self.world.phase()) else { return };
-        let took = now.saturating_sub(asked);
-        let plan = &self.world.plan;
-        if !plan.faults && !plan.lost_answers && took > wait_of(op) + MAX_LATENCY {
-            self.world.record_violation(format!("[prompt] call {id} {op:?} took {took:?}, and nothing was wrong"));
-        }
-    }
-}
-
-/// How long the operation may wait in a queue. The newest call for a request sets the end of its wait, so a call that
-/// waits may wait as long as any that joins it.
-fn wait_of(op: &Op) -> Duration {
-    match op {
-        Op::Acquire(AcquireOp { wait_ms: 1.., .. }) | Op::Thing(ThingOp::Acquire(PermitsOp { wait_ms: 1.., .. })) => {
-            Duration::from_millis(draw::MAX_WAIT_MS)
-        }
-        Op::Thing(ThingOp::WaitForLatch { wait_ms, .. }) => Duration::from_millis(*wait_ms),
-        Op::Thing(ThingOp::Condition(op)) => Duration::from_millis(op.wait_ms()),
-        Op::Thing(ThingOp::Barrier(op)) => Duration::from_millis(op.wait_ms()),
-        _ => Duration::ZERO,
     }
 }
