@@ -17,6 +17,7 @@ const PACKAGES: [(&str, &[&str]); 3] = [
     (
         "v1",
         &[
+            "holdfast/v1/cluster.proto",
             "holdfast/v1/accounts.proto",
             "holdfast/v1/namespaces.proto",
             "holdfast/v1/locks.proto",

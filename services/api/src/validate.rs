@@ -112,13 +112,12 @@ pub fn ttl_ms(
     limits: &Limits,
     now: OffsetDateTime,
 ) -> ApiResult<u64> {
-    let (min, max) = (limits.min_ttl_ms, limits.max_ttl_ms);
     match (ttl_ms, expires_at, dlocks_expires_at_ns) {
         (Some(ttl_ms), None, None) => {
-            range("ttl_ms", ttl_ms, min, max).map_err(|error| at_ttl_limit(error, ttl_ms, limits))?;
+            check_ttl_ms(ttl_ms, limits)?;
             Ok(ttl_ms)
         }
-        (None, Some(instant), None) => ms_until(instant.unix_timestamp_nanos(), now, min, limits),
+        (None, Some(instant), None) => ms_until(instant.unix_timestamp_nanos(), now, limits.min_ttl_ms, limits),
         // The minimum does not apply: dlocks accepts any future instant.
         (None, None, Some(nanos)) => ms_until(i128::from(nanos), now, 1, limits),
         (None, None, None) => Err(ApiError::invalid("ttl_ms", "ttl_ms: one of ttl_ms and expires_at is needed")),
@@ -186,6 +185,12 @@ pub fn limits(limits: &Limits) -> ApiResult<()> {
 fn at_most(field: &str, value: u64, limit: &Limit, limits: &Limits) -> ApiResult<()> {
     let max = limit.value_of(limits);
     range(field, value, 0, max).map_err(|error| error.at_limit(limit, max))
+}
+
+/// Validates a time to live that is given in milliseconds.
+fn check_ttl_ms(ttl_ms: u64, limits: &Limits) -> ApiResult<()> {
+    let checked = range("ttl_ms", ttl_ms, limits.min_ttl_ms, limits.max_ttl_ms);
+    checked.map_err(|error| at_ttl_limit(error, ttl_ms, limits))
 }
 
 /// Adds the limit that a time to live violates. A minimum is not reported as `max`.

@@ -1,4 +1,4 @@
-use holdfast_types::{MAX_NAME_BYTES, Mode};
+use holdfast_types::{MAX_NAME_BYTES, Mode, Owner};
 use time::macros::datetime;
 
 use super::*;
@@ -198,4 +198,21 @@ fn each_limit_of_a_request_is_named_by_what_exceeds_it() {
         let names_max = error.ids.iter().any(|(name, _)| *name == "max");
         assert_eq!(names_max, !limit.name.starts_with("min"), "{error:?}");
     }
+}
+
+/// A client that is refused at one of them learns from the member `limit` what an operator can raise.
+#[test]
+fn times_of_other_things_than_locks_name_the_limits_of_locks() {
+    let (limits, process) = (Limits::default(), Owner::Process("p".into()));
+    let ttl = |ms| permit_ttl_ms(&process, Some(ms), &limits).unwrap_err();
+    let cases: [(&Limit, ApiError); 4] = [
+        (&limit::MAX_TTL, ttl(limits.max_ttl_ms + 1)),
+        (&limit::MIN_TTL, ttl(limits.min_ttl_ms - 1)),
+        (&limit::MAX_TTL, cooldown_ms(limits.max_ttl_ms + 1, &limits).unwrap_err()),
+        (&limit::WAIT, wait_ms(limits.max_wait_ms + 1, &limits).unwrap_err()),
+    ];
+    for (limit, error) in cases {
+        assert_eq!((error.code.name(), error.limit()), (limit.code, Some(limit)), "{error}");
+    }
+    assert!(cooldown_ms(limits.max_ttl_ms, &limits).is_ok() && wait_ms(limits.max_wait_ms, &limits).is_ok());
 }

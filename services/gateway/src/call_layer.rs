@@ -17,9 +17,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_api::ApiError;
 use holdfast_routing::with_request_id;
-use holdfast_telemetry::{continue_trace, is_exporting_traces};
+use holdfast_telemetry::{continue_trace, uses_call_spans};
 use tower::{Layer, Service};
-use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span, info_span};
 
 use crate::head::{Head, throttle, trace_parent};
@@ -158,7 +157,7 @@ fn fault() -> ApiError {
 /// Creates the span of a call, where its lines are logged in detail or traces are exported. Elsewhere a call logs only
 /// its own fault, and a span would cost more than all the rest of this layer.
 fn call_span(head: &Head, headers: &HeaderMap) -> Span {
-    if LevelFilter::current() < LevelFilter::DEBUG && !is_exporting_traces() {
+    if !uses_call_spans() {
         return Span::none();
     }
     let span = new_span(head);

@@ -10,6 +10,7 @@ mod tracked_body;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::iter::once;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +22,8 @@ use axum::extract::ConnectInfo;
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use axum::routing::future::RouteFuture;
-use futures::TryFutureExt;
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt, TryFutureExt};
 use holdfast_backend::Service;
 use holdfast_supervise::{SharedGroup, TaskSet, spawn_temporary};
 use holdfast_tls::{ServerTls, accept_one};
@@ -271,14 +273,18 @@ async fn serve_http<S>(
     });
     let (builder, stream) = (builder(place.group()), TokioIo::new(PacedReads::new(stream, Arc::clone(&spoken))));
     let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
-    let first_request_by = Instant::now() + FIRST_REQUEST_TIMEOUT;
-    let close_within = tokio::select! {
+    // Polled only after it was woken: a connection is polled for every message, and this is about its end.
+    let mut causes: FuturesUnordered<_> = once(next_end_cause(&place, &stopping, &spoken)).collect();
+    let cause = tokio::select! {
+        biased;
         ended = connection.as_mut() => return log_connection_end(peer, ended),
-        () = stopping.cancelled() => DRAIN_TIMEOUT,
-        () = place.evicted() => EVICTION_TIMEOUT,
-        () = place.stalled() => return debug!(%peer, "a connection was cut off: its peer read nothing for too long"),
-        // A connection whose peer never sends a request ends here too.
-        () = first_request_timeout(first_request_by, &spoken) => CLOSE_TIMEOUT,
+        Some(cause) = causes.next() => cause,
+    };
+    let close_within = match cause {
+        EndCause::Stopping => DRAIN_TIMEOUT,
+        EndCause::Evicted => EVICTION_TIMEOUT,
+        EndCause::Stalled => return debug!(%peer, "a connection was cut off: its peer read nothing for too long"),
+        EndCause::NoRequest => CLOSE_TIMEOUT,
     };
     if stopping.is_cancelled() && spoken.get() != Some(&Version::HTTP_2) {
         tokio::select! {
@@ -290,6 +296,33 @@ async fn serve_http<S>(
     match timeout(close_within, connection).await {
         Ok(ended) => log_connection_end(peer, ended),
         Err(_) => debug!(%peer, "a connection was cut off: it did not end in time"),
+    }
+}
+
+/// Why a connection is to end whose peer has not ended it.
+enum EndCause {
+    /// The process stops.
+    Stopping,
+    /// Another connection needs its permit, or its account has too many.
+    Evicted,
+    /// Its peer reads nothing.
+    Stalled,
+    /// Its peer sent no request.
+    NoRequest,
+}
+
+/// Waits until a connection is to end.
+async fn next_end_cause(
+    place: &ConnectionPermit,
+    stopping: &CancellationToken,
+    spoken: &OnceLock<Version>,
+) -> EndCause {
+    let first_request_by = Instant::now() + FIRST_REQUEST_TIMEOUT;
+    tokio::select! {
+        () = stopping.cancelled() => EndCause::Stopping,
+        () = place.evicted() => EndCause::Evicted,
+        () = place.stalled() => EndCause::Stalled,
+        () = first_request_timeout(first_request_by, spoken) => EndCause::NoRequest,
     }
 }
 

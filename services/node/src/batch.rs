@@ -26,13 +26,14 @@ const ANSWER_TIME: Duration = Duration::from_millis(100);
 pub(crate) async fn propose_batch(
     shard: &ShardReplica,
     term: u64,
-    (bytes, decoded): (Bytes, Option<Command>),
+    (bytes, decoded): (Bytes, Option<Box<Command>>),
     deadline: Instant,
 ) -> Outcome {
     if !shard.machine.has_expensive_accounts() {
         return propose_command(shard, term, bytes, deadline).await;
     }
-    let parts = match decoded.or_else(|| codec::decode(&bytes).ok()) {
+    let decoded = decoded.or_else(|| codec::decode(&bytes).ok().map(Box::new));
+    let parts = match decoded.map(|command| *command) {
         Some(Command::Locks(LocksCommand::Batch(commands))) => split(&shard.machine, commands),
         _ => Vec::new(),
     };
@@ -81,14 +82,18 @@ fn is_refused(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::NotProposed(_))
 }
 
-/// Splits a batch where the expected cost exceeds that of a part.
+/// Splits a batch where the expected cost exceeds that of a part. A command may cost what others of its kind did, or of
+/// batches like this one, which are measured as a whole.
 fn split(machine: &ShardMachine, commands: Vec<LocksCommand>) -> Vec<Vec<LocksCommand>> {
+    let kind = LocksCommand::cost_kind_of(&commands) as u8;
     let mut parts: Vec<Vec<LocksCommand>> = Vec::new();
     let mut units = 0;
     for command in commands {
         // The type of a command knows its account and its minimum cost.
         let command = Command::Locks(command);
-        let price = command.account().map_or(0, |account| machine.price(account.0, command.min_units()));
+        let price_as = |account: u64, kind| machine.price(account, kind, command.min_units());
+        let of_both = |account: u64| price_as(account, kind).max(price_as(account, command.cost_kind() as u8));
+        let price = command.account().map_or(0, |account| of_both(account.0));
         let Command::Locks(command) = command else { continue };
         match parts.last_mut() {
             Some(part) if units + price <= MAX_PART_UNITS => {
@@ -130,7 +135,7 @@ mod tests {
     use std::cell::Cell;
     use std::future::ready;
 
-    use holdfast_core::Application;
+    use holdfast_core::{Application, CostKind};
     use holdfast_proto::internal::NotLeader;
 
     use super::*;
@@ -138,7 +143,7 @@ mod tests {
 
     fn machine(ratio: u64) -> ShardMachine {
         let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
-        machine.record_cost(namespace().account, 100, 100 * ratio);
+        machine.record_cost(namespace().account, CostKind::Acquire as u8, 100, 100 * ratio);
         machine
     }
 
@@ -159,7 +164,7 @@ mod tests {
         assert!(machine.has_expensive_accounts());
         let price = |command: &LocksCommand| {
             let command = Command::Locks(command.clone());
-            machine.price(command.account().unwrap().0, command.min_units())
+            machine.price(command.account().unwrap().0, CostKind::Acquire as u8, command.min_units())
         };
         let parts = split(&machine, batch(32));
         assert!(parts.len() > 1);

@@ -1,5 +1,6 @@
 //! Handles one call of a gateway, or of a node that delivers its outbox, from its body to its reply.
 
+use std::future::ready;
 use std::sync::Weak;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Application as NamedApplication, Call, NotLeader, StatusAnswer};
 use holdfast_replication::ProposeError;
 use holdfast_rpc::{CallHandler, ReplyHandle};
+use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, timeout_at};
 use tracing::{Instrument, Span, info_span};
 
@@ -31,19 +33,19 @@ use crate::{keep_alives, query, soft_calls, status};
 pub(crate) struct NodeCalls(pub(crate) Weak<NodeInner>);
 
 impl CallHandler for NodeCalls {
-    fn call(&self, call: Call) -> BoxFuture<'static, Answer> {
+    fn call(&self, mut call: Call) -> BoxFuture<'static, Answer> {
         let (node, received, id) = (Weak::clone(&self.0), Instant::now(), call.id);
         async move {
-            let answer = handle_on(&node, call, received, None).await;
+            let answer = handle_on(&node, &mut call, received, None).await;
             // Only a caller whose reply may be deferred disconnects.
             answer.unwrap_or_else(|| Answer { id, ..Answer::default() })
         }
         .boxed()
     }
 
-    fn call_deferrable(&self, call: Call, caller: ReplyHandle) -> BoxFuture<'static, Option<Answer>> {
+    fn call_deferrable(&self, mut call: Call, caller: ReplyHandle) -> BoxFuture<'static, Option<Answer>> {
         let (node, received) = (Weak::clone(&self.0), Instant::now());
-        async move { handle_on(&node, call, received, Some(&caller)).await }.boxed()
+        async move { handle_on(&node, &mut call, received, Some(&caller)).await }.boxed()
     }
 
     fn status(&self) -> StatusAnswer {
@@ -59,18 +61,20 @@ impl CallHandler for NodeCalls {
     }
 }
 
+/// Handles a call with the replica that it is for. It is passed by reference, since whatever takes it by value has room
+/// for it twice.
 async fn handle_on(
     node: &Weak<NodeInner>,
-    call: Call,
+    call: &mut Call,
     received: Instant,
     caller: Option<&ReplyHandle>,
 ) -> Option<Answer> {
     // The node is not kept alive by its calls.
     let node = node.upgrade();
     let replica = node.as_ref().and_then(|node| node.replica(call.replica));
-    let application = application_of(&call);
+    let application = application_of(call);
     let shard = replica.as_ref().zip(application).and_then(|(replica, named)| replica.shard_for(named, call.key));
-    let span = call_span(&call, shard);
+    let span = call_span(call, shard);
     if let (Some(Body::Subscribe(bytes)), Some(caller)) = (&call.body, caller) {
         let configs = node.map(|node| node.map.subscribe());
         let subscription = Subscription { shard, has_replica: replica.is_some(), configs, caller };
@@ -104,9 +108,10 @@ fn application_of(call: &Call) -> Option<Application> {
     }
 }
 
-/// Creates the span that carries the client's request id. Calls without a request id, by far the most, get no span.
+/// Creates the span that carries the client's request id, where something may use it. Calls of sessions have no request
+/// id.
 fn call_span(call: &Call, shard: Option<&ShardReplica>) -> Span {
-    if call.request_id.is_empty() {
+    if call.request_id.is_empty() || !holdfast_telemetry::uses_call_spans() {
         return Span::none();
     }
     let shard = shard.map_or("", |shard| shard.id.as_str());
@@ -120,7 +125,7 @@ fn call_span(call: &Call, shard: Option<&ShardReplica>) -> Span {
 /// Handles a call to a shard with the replica of its group. Returns `None` if the caller has disconnected.
 async fn handle_call(
     (replica, shard): (&Replica, &ShardReplica),
-    call: Call,
+    call: &mut Call,
     received: Instant,
     caller: Option<&ReplyHandle>,
 ) -> Option<Answer> {
@@ -134,7 +139,7 @@ async fn handle_call(
         let outcome = Outcome::NotProposed(format!("{reached}; try again later"));
         return Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules });
     }
-    let outcome = match (call.body, caller) {
+    let outcome = match (call.body.take(), caller) {
         (None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
         (Some(Body::Command(bytes)), None) => {
             // Boxed, so that a call that waits for minutes does not reserve memory for it.
@@ -147,7 +152,7 @@ async fn handle_call(
         }
         (Some(Body::Query(bytes)), caller) => {
             let held = caller.map(|caller| DeferredQuery { shard, caller, until, deadline });
-            handle_query(replica, shard, &bytes, deadline, held).await?
+            handle_query((replica, shard), &bytes, deadline, held).await?
         }
         (Some(Body::Subscribe(_)), _) => Outcome::NotProposed("a subscription has no subscriber".into()),
     };
@@ -174,7 +179,7 @@ async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outco
 async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
     let decoded = match soft_calls::apply(shard, term, &bytes, deadline).await {
         Ok(outcome) => return outcome,
-        Err(decoded) => decoded.map(|command| *command),
+        Err(decoded) => decoded,
     };
     if LocksCommand::is_batch(&bytes) {
         return propose_batch(shard, term, (bytes, decoded), deadline).await;
@@ -182,15 +187,29 @@ async fn handle_command(shard: &ShardReplica, term: u64, bytes: Bytes, deadline:
     if !LocksCommand::is_report(&bytes) {
         return propose_command(shard, term, bytes, deadline).await;
     }
-    match decoded.or_else(|| codec::decode(&bytes).ok()) {
+    Box::pin(propose_report(shard, term, (bytes, decoded), deadline)).await
+}
+
+/// Proposes what the client of a resumed session lists; it may be decoded already. That may be thousands of holds, and
+/// each step with all of them takes milliseconds: others are served in between.
+async fn propose_report(
+    shard: &ShardReplica,
+    term: u64,
+    (bytes, decoded): (Bytes, Option<Box<Command>>),
+    deadline: Instant,
+) -> Outcome {
+    yield_now().await;
+    let decoded = decoded.or_else(|| codec::decode(&bytes).ok().map(Box::new));
+    yield_now().await;
+    match decoded.map(|command| *command) {
         Some(Command::Locks(LocksCommand::LockInfo(info))) => {
-            Box::pin(Report { info, is_last: true }.propose(shard, term, deadline)).await
+            Report { info, is_last: true }.propose(shard, term, deadline).await
         }
         Some(Command::Locks(LocksCommand::LockInfoPart(info))) => {
-            Box::pin(Report { info, is_last: false }.propose(shard, term, deadline)).await
+            Report { info, is_last: false }.propose(shard, term, deadline).await
         }
         Some(Command::Locks(LocksCommand::ReportPermits(report))) => {
-            Box::pin(propose_permits(report, shard, term, deadline)).await
+            propose_permits(report, shard, term, deadline).await
         }
         _ => propose_command(shard, term, bytes, deadline).await,
     }
@@ -284,33 +303,31 @@ fn job_state(shard: &ShardReplica, number: u64) -> JobState {
     }
 }
 
-async fn handle_query(
-    replica: &Replica,
-    shard: &ShardReplica,
+/// Handles a query. Not an `async` function, for which every call to a shard would have room.
+fn handle_query<'a>(
+    (replica, shard): (&'a Replica, &'a ShardReplica),
     bytes: &[u8],
     deadline: Instant,
-    held: Option<DeferredQuery<'_>>,
-) -> Option<Outcome> {
-    Some(match (codec::decode(bytes), held) {
-        (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
+    held: Option<DeferredQuery<'a>>,
+) -> BoxFuture<'a, Option<Outcome>> {
+    match (codec::decode(bytes), held) {
+        (Err(error), _) => ready(Some(Outcome::NotProposed(format!("the query can't be read: {error}")))).boxed(),
         (Ok(Query::KeepAlives { sessions }), _) => {
-            Box::pin(keep_alives::record(replica, shard.reads, &sessions, deadline)).await
+            async move { Some(keep_alives::record(replica, shard.reads, &sessions, deadline).await) }.boxed()
         }
         (Ok(Query::Latch(LatchQuery::Wait { latch, wait_ms })), Some(held)) => {
-            return Box::pin(held.wait(AwaitedStatus::of_latch(latch), wait_ms)).await;
+            async move { held.wait(AwaitedStatus::of_latch(latch), wait_ms).await }.boxed()
         }
         (Ok(Query::Barrier(BarrierQuery::Wait(wait))), Some(held)) => {
             let wait_ms = wait.wait_ms;
-            return Box::pin(held.wait(AwaitedStatus::of_barrier(wait), wait_ms)).await;
+            async move { held.wait(AwaitedStatus::of_barrier(wait), wait_ms).await }.boxed()
         }
-        (Ok(query), _) => {
-            Box::pin(async {
-                soft_calls::wait_to_answer(shard, &query, deadline).await;
-                query::execute(shard, &query, deadline).await
-            })
-            .await
+        (Ok(query), _) => async move {
+            soft_calls::wait_to_answer(shard, &query, deadline).await;
+            Some(query::execute(shard, &query, deadline).await)
         }
-    })
+        .boxed(),
+    }
 }
 
 /// Redirects the caller to the leader that the replica knows; for a shard that failed here, says so instead: no other

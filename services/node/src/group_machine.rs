@@ -176,8 +176,8 @@ impl StateMachine for GroupMachine {
         self.known_shard(shard)?.assess(rules, command)
     }
 
-    fn price(&self, shard: u32, account: u64, min_units: u64) -> u64 {
-        self.shard(shard).map_or(min_units, |shard| shard.price(account, min_units))
+    fn price(&self, shard: u32, account: u64, kind: u8, min_units: u64) -> u64 {
+        self.shard(shard).map_or(min_units, |shard| shard.price(account, kind, min_units))
     }
 
     fn set_rules(&self, rules: u16) {

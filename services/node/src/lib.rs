@@ -59,7 +59,7 @@ mod testing;
 
 pub use error::NodeError;
 pub use group_machine::GroupMachine;
-pub use machine::{ApplyObserver, ShardMachine};
+pub use machine::{ApplyObserver, MAX_SLICE_COMMANDS, ShardMachine};
 pub use node::Node;
 pub use options::NodeOptions;
 pub use restore::{RestoreError, restore};

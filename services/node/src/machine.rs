@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod command_checks;
+mod decoding;
 mod exceptions;
 mod health;
 mod leader_state;
@@ -29,17 +30,19 @@ use crate::memory::{NodeMemory, ShardMemory};
 use crate::run_markers::{FatalStep, StepMarkers};
 use crate::{failure, mutations};
 pub(crate) use checkpoint::{Checkpoint, digest_of};
-use exceptions::SectionExceptions;
+use decoding::UndecodedSection;
 pub(crate) use exceptions::{ShardExceptions, encode_left_out};
 use health::SectionList;
 pub(crate) use health::{Adoption, DeferredSection, FailedHistory, MAX_READ_BYTES, Outage, ShardHealth};
-use slices::{Entry, free_in_background};
+use slices::free_in_background;
+pub use slices::{ApplyObserver, MAX_SLICE_COMMANDS};
 pub(crate) use snapshot::{ReadPart, state_part};
 
 /// State that the leader tasks wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShardSignals {
-    /// When the next hold ends, on the shard clock in milliseconds.
+    /// When the next hold ends, on the shard clock in milliseconds. Where all lock tables are in the log, subscribers are
+    /// not told when it becomes later.
     pub next_deadline_ms: Option<u64>,
     /// True if the last entry left work that was already due.
     pub has_backlog: bool,
@@ -54,20 +57,20 @@ pub struct ShardSignals {
 }
 
 impl ShardSignals {
+    /// Returns whether the next signals tell more than that the next deadline is later, or that there is none. For a
+    /// table in memory that may be the end of a session's transition, which a rebuild awaits.
+    fn is_news(&self, next: &Self) -> bool {
+        let at = |deadline: Option<u64>| deadline.unwrap_or(u64::MAX);
+        let has_moved = next.has_soft_tables && next.next_deadline_ms != self.next_deadline_ms;
+        has_moved
+            || at(next.next_deadline_ms) < at(self.next_deadline_ms)
+            || Self { next_deadline_ms: self.next_deadline_ms, ..*next } != *self
+    }
+
     /// Returns how many sweeps are finished, and how many outbox messages are confirmed.
     fn completions(&self) -> (u64, u64) {
         (self.sweeps_done, self.outbox_next.saturating_sub(self.outbox_len as u64))
     }
-}
-
-/// Observes what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
-pub trait ApplyObserver: Send + Sync + 'static {
-    /// A replica's state was initialized, empty.
-    fn initialized(&self, shard: &str, state: &ShardState);
-    /// An entry was applied: its commands, one reply for each, and the state after it.
-    fn applied(&self, shard: &str, header: EntryHeader, commands: &[Bytes], replies: &[Bytes], state: &ShardState);
-    /// The state was replaced by that of a snapshot.
-    fn restored(&self, shard: &str, state: &ShardState);
 }
 
 /// The state of one shard on this node.
@@ -77,6 +80,8 @@ pub struct ShardMachine {
     /// Bounds that replace the bounds of the rules.
     bounds: Option<Bounds>,
     observer: Option<Arc<dyn ApplyObserver>>,
+    /// Commands in an apply slice.
+    slice_commands: usize,
     inner: Mutex<Inner>,
     signals: watch::Sender<ShardSignals>,
     /// The completions of the signals. Thousands may await one, and each entry changes some other signal.
@@ -92,11 +97,11 @@ pub struct ShardMachine {
     cancels: CancelQueue,
     /// Memory usage per account.
     memory: ShardMemory,
-    /// Expected cost of commands per account.
+    /// Expected cost of commands per account and kind.
     costs: Mutex<CostEstimates>,
     /// How long each slice holds the lock.
     slice_seconds: Histogram,
-    /// How much processor time it takes meanwhile.
+    /// How much processor time one of several takes meanwhile.
     slice_cpu_seconds: Histogram,
     /// The file in which each step is noted before it runs, in a process that searches for the step that ends it.
     steps: Option<Arc<StepMarkers>>,
@@ -132,6 +137,8 @@ struct Inner {
     /// True if the saved part may differ from the state though no section came since: it has sections, which were
     /// applied here, or the state was built again.
     differs_from_part: bool,
+    /// Slices until the next one whose processor time is measured.
+    unmeasured_slices: u8,
 }
 
 impl ShardMachine {
@@ -156,6 +163,7 @@ impl ShardMachine {
             shard: shard.to_owned(),
             bounds,
             observer,
+            slice_commands: MAX_SLICE_COMMANDS,
             inner,
             signals,
             completions,
@@ -290,10 +298,12 @@ impl ShardMachine {
         self.completions.subscribe()
     }
 
-    /// Publishes the signals after a slice.
+    /// Publishes the signals after a slice. A deadline that is only later wakes nobody: who sleeps until the one before
+    /// looks again then, and in a busy shard the hold that is to end next is released all the time.
     fn update_signals(&self, signals: ShardSignals) {
-        update(&self.signals, signals);
-        update(&self.completions, signals.completions());
+        let completions = signals.completions();
+        self.signals.send_if_modified(|current| std::mem::replace(current, signals).is_news(&signals));
+        self.completions.send_if_modified(|current| std::mem::replace(current, completions) != completions);
     }
 
     /// Publishes the signals of another state.
@@ -310,12 +320,7 @@ impl ShardMachine {
     /// Answers a query from the last applied entry, or returns `None` if the machine has failed. `clock_ms` is the
     /// running clock.
     pub fn query(&self, clock_ms: u64, query: &Query) -> Option<Reply> {
-        self.begin_query(clock_ms, query).map(PendingReply::finish)
-    }
-
-    /// Runs the part of a query that needs the state lock.
-    pub(crate) fn begin_query(&self, clock_ms: u64, query: &Query) -> Option<PendingReply> {
-        self.inspect(|core| mutations::query(core, clock_ms, query))
+        self.inspect(|core| mutations::query(core, clock_ms, query)).map(PendingReply::finish)
     }
 
     /// Returns a frozen copy of the state, or `None` if the machine has failed.
@@ -356,7 +361,8 @@ impl ShardMachine {
         self.inspect(|core| core.job_state(began)).unwrap_or(JobState::Unknown)
     }
 
-    fn inspect<T>(&self, look: impl FnOnce(&ShardState) -> T) -> Option<T> {
+    /// Looks at the state, or returns `None` if the machine has failed.
+    pub(crate) fn inspect<T>(&self, look: impl FnOnce(&ShardState) -> T) -> Option<T> {
         self.inner.lock().core.as_ref().map(look)
     }
 }
@@ -377,6 +383,7 @@ impl Inner {
             backlog: SectionList::default(),
             exceptions: ShardExceptions::default(),
             differs_from_part: false,
+            unmeasured_slices: 0,
         }
     }
 }
@@ -399,15 +406,6 @@ fn signals_of(core: &ShardState) -> ShardSignals {
     }
 }
 
-/// Publishes a value, unless it is the same as before.
-fn update<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
-    sender.send_if_modified(|current| {
-        let changed = *current != value;
-        *current = value;
-        changed
-    });
-}
-
 /// Decodes a command that is to be applied by these rules.
 ///
 /// # Errors
@@ -424,14 +422,6 @@ fn decode(rules: Rules, bytes: &[u8]) -> Result<Command, StateMachineError> {
     Ok(command)
 }
 
-fn decode_all(rules: Rules, commands: &[Bytes], exceptions: &SectionExceptions) -> Result<Vec<Command>, ApplyFailure> {
-    let read = |(bytes, number): (&Bytes, u32)| match exceptions.replacement(number) {
-        Some(command) => Ok(command),
-        None => decode(rules, bytes).map_err(|error| failure::from_undecodable(number, bytes, error)),
-    };
-    commands.iter().zip(0..).map(read).collect()
-}
-
 /// What the group's machine does with each of its shards.
 impl ShardMachine {
     /// Starts to apply the section of an entry for this shard: see [`holdfast_replication::StateMachine::apply`].
@@ -446,13 +436,11 @@ impl ShardMachine {
         if let Some(fatal) = self.fatal_step(header).filter(|fatal| left_out <= fatal.left_out) {
             return Err(failure::from_process_end(fatal.step, commands));
         }
-        // Decodes all commands before it applies the first, so that a shard that fails is unchanged by the entry.
-        let read = decode_all(Rules(header.rules), commands, &exceptions)?;
         let encodes = replies == ReplyMode::Encode || self.observer.is_some();
-        let entry = Entry::new(header, commands, read, encodes).without(exceptions);
+        let section = UndecodedSection::new(header, commands, encodes, exceptions);
         match self.steps.as_deref().filter(|steps| steps.is_on()) {
-            None => self.apply_next_slice(entry),
-            Some(steps) => self.apply_marked(entry, steps, left_out),
+            None => self.decode_next(section),
+            Some(steps) => self.apply_marked(section.decode_all()?, steps, left_out),
         }
     }
 

@@ -4,14 +4,15 @@
 //! limit in every shard, though, and many accounts together may exceed the machine's memory. Only leaders check this,
 //! before they propose: entries in the log are always applied.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::limit::{self, MAX_SHARD_BYTES, Reached};
 use holdfast_core::locks::Charge;
 use holdfast_core::{AccountId, CommandError, Limits};
+use holdfast_fair_queue::KeyMap;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 /// The memory usage of a node. Clones share the counts.
 #[derive(Clone, Debug)]
@@ -26,11 +27,15 @@ struct Inner {
     usage: Mutex<MemoryUsage>,
     /// True if a request may be rejected; checked first because it is mostly false.
     is_under_pressure: AtomicBool,
+    /// True while there is little memory left, for whatever account.
+    is_scarce: AtomicBool,
+    /// Notifies all shards when that becomes true.
+    became_scarce: Notify,
 }
 
 #[derive(Debug, Default)]
 struct MemoryUsage {
-    accounts: HashMap<AccountId, AccountUsage>,
+    accounts: KeyMap<AccountId, AccountUsage>,
     total: u64,
     /// Accounts over their limit.
     beyond: usize,
@@ -59,13 +64,24 @@ impl NodeMemory {
     }
 
     fn with_refusal(limit: u64, full: fn(u64) -> CommandError) -> Self {
-        let (usage, is_under_pressure) = (Mutex::default(), AtomicBool::new(false));
-        Self(Arc::new(Inner { limit, full, usage, is_under_pressure }))
+        let (is_under_pressure, is_scarce) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (usage, became_scarce) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Inner { limit, full, usage, is_under_pressure, is_scarce, became_scarce }))
     }
 
     /// Usage above which large accounts get nothing new.
     fn high_watermark(&self) -> u64 {
         self.0.limit / 5 * 4
+    }
+
+    /// Usage below which memory is not scarce any more. It is lower, so that one lock more or less makes no difference.
+    fn low_watermark(&self) -> u64 {
+        self.0.limit / 4 * 3
+    }
+
+    /// Notifies waiters when memory becomes scarce.
+    pub(crate) fn became_scarce(&self) -> &Notify {
+        &self.0.became_scarce
     }
 
     /// Checks whether an account may grow.
@@ -113,11 +129,27 @@ impl ShardMemory {
         self.is_full.store(usage_of_shard.total >= MAX_SHARD_BYTES, Ordering::Relaxed);
         let is_tight = kept.beyond > 0 || kept.total >= self.node.high_watermark();
         self.node.0.is_under_pressure.store(is_tight, Ordering::Relaxed);
+        let was_scarce = self.node.0.is_scarce.load(Ordering::Relaxed);
+        let mark = if was_scarce { self.node.low_watermark() } else { self.node.high_watermark() };
+        self.node.0.is_scarce.store(kept.total >= mark, Ordering::Relaxed);
+        if !was_scarce && kept.total >= mark {
+            self.node.0.became_scarce.notify_waiters();
+        }
     }
 
     /// Returns true if some account may be rejected.
     pub(crate) fn is_under_pressure(&self) -> bool {
         self.is_full.load(Ordering::Relaxed) || self.node.0.is_under_pressure.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if there is little memory left, for whatever account.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed) || self.node.0.is_scarce.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if an account has more than its limit in the node.
+    pub(crate) fn is_over_limit(&self, account: AccountId) -> bool {
+        self.node.0.usage.lock().accounts.get(&account).is_some_and(|usage| usage.is_over_limit())
     }
 
     /// Returns the bytes of all accounts.
@@ -251,6 +283,30 @@ mod tests {
         assert!(matches!(tables.check(AccountId(2)), Err(CommandError::QuotaExceeded { max: 1_000, .. })));
         drop(shard);
         assert_eq!(tables.check(AccountId(2)), Ok(()), "it leads no more");
+    }
+
+    #[test]
+    fn an_account_beyond_its_limit_makes_memory_scarce_for_no_other() {
+        let node = NodeMemory::new(1_000);
+        let (shard, other) = (ShardMemory::new(node.clone()), ShardMemory::new(node.clone()));
+        shard.update(&[charge(1, 201), Charge { max: 10_000, ..charge(2, 10) }]);
+        assert!(shard.is_under_pressure() && shard.is_over_limit(AccountId(1)));
+        assert!(!shard.is_scarce() && !shard.is_over_limit(AccountId(2)) && !shard.is_over_limit(AccountId(3)));
+        let with = |bytes| Charge { max: 10_000, ..charge(2, bytes) };
+        for (bytes, is_scarce) in [(598, false), (599, true), (550, true), (549, true), (548, false)] {
+            shard.update(&[with(bytes)]);
+            assert_eq!((shard.is_scarce(), other.is_scarce()), (is_scarce, is_scarce), "{bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn all_shards_hear_that_memory_becomes_scarce() {
+        let node = NodeMemory::new(1_000);
+        let shard = ShardMemory::new(node.clone());
+        let mut heard = std::pin::pin!(node.became_scarce().notified());
+        heard.as_mut().enable();
+        shard.update(&[Charge { max: 10_000, ..charge(1, 800) }]);
+        heard.await;
     }
 
     #[test]

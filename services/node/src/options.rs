@@ -10,6 +10,8 @@ use holdfast_core::{Bounds, Rules};
 use holdfast_replication::{Clocks, KnownRules, LogLimits, ReadMode, Timing};
 use holdfast_storage::Identity;
 
+use crate::machine::MAX_SLICE_COMMANDS;
+
 /// Enough for in-flight data and RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
 const DISK_RESERVE: u64 = 256 * 1024 * 1024;
 
@@ -51,6 +53,8 @@ pub struct NodeOptions {
     pub rules: KnownRules,
     /// Bounds that replace the bounds of the rules, for tests: the same on every node of the cluster.
     pub bounds: Option<Bounds>,
+    /// Commands in an apply slice; tests set fewer.
+    pub slice_commands: usize,
     /// The clocks that age what leaders rely on. The wall clock is also stored with grants, for display.
     pub clocks: Clocks,
     /// The program's release: a different release retries an entry that one release can't apply.
@@ -81,6 +85,7 @@ impl NodeOptions {
             log_limits: LogLimits::default(),
             rules: KnownRules { lowest: Rules::LOWEST.0, highest: Rules::HIGHEST.0 },
             bounds: None,
+            slice_commands: MAX_SLICE_COMMANDS,
             clocks: Clocks::default(),
             release: env!("CARGO_PKG_VERSION").to_owned(),
         }

@@ -1,6 +1,7 @@
 //! Queries: answered under the leader lease.
 
 use bytes::Bytes;
+use holdfast_core::locks::SoftTable;
 use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{Query, Reply, Response, SessionView, codec};
 use holdfast_mutations::{Mutation, is_enabled};
@@ -28,16 +29,24 @@ pub(crate) async fn execute(shard: &ShardReplica, query: &Query, deadline: Insta
             Err(error) => return not_leader_outcome(error),
             Ok(None) => {
                 if timeout_at(deadline, resolved).await.is_err() {
-                    return Outcome::NotProposed("it is not known yet whether the session expires".into());
+                    return Outcome::NotProposed(why_unknown(query).into());
                 }
             }
         }
     }
 }
 
-/// Evaluates a query on the state; returns `None` while the session is expiring, or its time is not known because the
-/// leader state is built again. The lease is checked after the read, so that a node that was paused in between returns
-/// no stale reply.
+/// Returns why a query has no answer at its deadline.
+fn why_unknown(query: &Query) -> &'static str {
+    match query.lock_table() {
+        Some(_) => "the leader of the lock table builds its state again",
+        None => "it is not known yet whether the session expires",
+    }
+}
+
+/// Evaluates a query on the state; returns `None` while the session is expiring, or while the leader state is built
+/// again, which alone knows the answer. The lease is checked after the read, so that a node that was paused in between
+/// returns no stale reply.
 pub(crate) async fn evaluate(
     shard: &ShardReplica,
     query: &Query,
@@ -53,7 +62,7 @@ pub(crate) async fn evaluate(
                 Query::Session { .. } | Query::Sessions { .. } | Query::KeepAlive { .. } => {
                     complete_sessions(core, table, query, pending.finish()).map(PendingReply::from)
                 }
-                Query::AccountUsage { .. } | Query::TableState { .. } => {
+                Query::AccountUsage { .. } | Query::AccountState { .. } | Query::TableState { .. } => {
                     let mut reply = pending.finish();
                     table.complete_with_tables(core, query, &mut reply);
                     Some(reply.into())
@@ -68,9 +77,14 @@ pub(crate) async fn evaluate(
                 _ => Some(pending),
             }
         });
-        // While the leader state is built again, nothing else knows the time of a session or records a keep-alive.
-        let waits = matches!(query, Query::Session { .. } | Query::Sessions { .. } | Query::KeepAlive { .. });
-        let of_state = || shard.machine.begin_query(clock_ms, query).map(|pending| (!waits).then_some(pending));
+        // While the leader state is built again, nothing else knows the time of a session, records a keep-alive or has
+        // the lock tables that are in no log. The events that the log has of these are in another order. Namespaces
+        // whose tables are in the log don't wait for it.
+        let is_of_session = matches!(query, Query::Session { .. } | Query::Sessions { .. } | Query::KeepAlive { .. });
+        let is_of_tables = |core: &ShardState| query.lock_table().is_some_and(|it| SoftTable::is_of_tables(core, it));
+        let waits = |core: &ShardState| is_of_session || is_of_tables(core);
+        let answer = |core: &ShardState| (!waits(core)).then(|| mutations::query(core, clock_ms, query));
+        let of_state = || shard.machine.inspect(answer);
         let seen = of_table.or_else(of_state);
         // A failed state answers nothing; another replica will.
         seen.ok_or(NotLeader { leader: None, term: 0 })

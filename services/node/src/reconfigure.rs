@@ -31,6 +31,7 @@ pub(crate) struct ReplicaOptions {
     retain_entries: u64,
     log_limits: LogLimits,
     bounds: Option<Bounds>,
+    slice_commands: usize,
     clocks: Clocks,
     observer: Option<Arc<dyn ApplyObserver>>,
 }
@@ -61,6 +62,7 @@ impl ReplicaOptions {
             retain_entries: options.retain_entries,
             log_limits: options.log_limits,
             bounds: options.bounds.clone(),
+            slice_commands: options.slice_commands,
             clocks: options.clocks.clone(),
             observer,
         }
@@ -83,7 +85,7 @@ impl NodeInner {
             let fatal = own.and_then(|poison| FatalStep::of_record(id, poison));
             let machine = ShardMachine::new(shard.application, id, bounds, observer);
             let machine = machine.with_memory(self.memory.clone()).with_table_memory(self.table_memory.clone());
-            Arc::new(machine.with_markers(steps.cloned(), fatal))
+            Arc::new(machine.with_slices(starting.slice_commands).with_markers(steps.cloned(), fatal))
         };
         let machines: Vec<Arc<ShardMachine>> = shards.iter().map(machine).collect();
         let options = GroupOptions {

@@ -31,6 +31,9 @@ use crate::node::Node;
 /// How often the addresses of nodes are resolved: a node may return with another one.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 
+/// Bytes of the head of an HTTP/1.1 request. A head is read again from its start with each part that arrives.
+const MAX_HEAD_BYTES: usize = 64 * 1_024;
+
 /// Renders the `/metrics` response.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 /// Returns true if the value of an `authorization` header is the operator's.
@@ -124,7 +127,8 @@ async fn serve_http(app: Router, stream: ByteStream, activity: ConnectionActivit
         let (busy, answering) = (activity.begin(), app.clone().oneshot(request));
         answering.map_ok(move |answer: Response| answer.map(|body| BusyBody::new(body, busy)))
     });
-    let serving = Builder::new(TokioExecutor::new());
+    let mut serving = Builder::new(TokioExecutor::new());
+    serving.http1().max_buf_size(MAX_HEAD_BYTES);
     if let Err(error) = serving.serve_connection(TokioIo::new(stream), service).await {
         tracing::debug!(%error, "HTTP connection failed");
     }

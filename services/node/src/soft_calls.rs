@@ -120,8 +120,8 @@ async fn wait_for_job(shard: &ShardReplica, term: u64, mut reply: Reply, deadlin
 }
 
 /// Returns as soon as a query can be answered, if it is about a lock table in the leader's memory; in any case after a
-/// while. A subscriber that asks what it still holds is answered at once, or asks again: until claims are entered it has
-/// lost nothing.
+/// while. Whoever reads events waits for the epoch only. A subscriber that asks what it still holds is answered at once,
+/// or asks again: until claims are entered it has lost nothing.
 pub(crate) async fn wait_to_answer(shard: &ShardReplica, query: &Query, deadline: Instant) {
     let is_of_subscriber = matches!(query, Query::ReconcileHolds { .. });
     let Some(namespace) = query.lock_table().filter(|_| !is_of_subscriber && shard.machine.has_soft_tables()) else {
@@ -129,7 +129,9 @@ pub(crate) async fn wait_to_answer(shard: &ShardReplica, query: &Query, deadline
     };
     let leads = *shard.group.subscribe_leadership().borrow();
     if let Some(leads) = leads {
-        wait_for_table_of(shard, leads.term, deadline, namespace).await;
+        let table_of = |_: &ShardState| Some(namespace.clone());
+        let must_wait = |core: &ShardState, table: &LeaderState| table.must_wait_to_answer(core, namespace, query);
+        wait_for_table(shard, leads.term, deadline, table_of, must_wait).await;
     }
 }
 

@@ -13,8 +13,8 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::call_handler::{not_here, not_leader, not_leader_outcome};
 use crate::leader::{BufferedUpdate, SessionKey};
-use crate::query;
 use crate::replica::ShardReplica;
+use crate::{query, soft_calls};
 
 /// Timeout of reading one page.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -72,8 +72,14 @@ impl History<'_> {
         // Before the page is read, so that no change is missed.
         *changes = Some(subscribe(shard, topic).ok_or_else(|| not_leader(shard))?);
         let Some(query) = topic.query(from) else { return Err(Outcome::NotProposed("the topic has no pages".into())) };
+        soft_calls::wait_to_answer(shard, &query, Instant::now() + READ_TIMEOUT).await;
+        // From now on: the wait may have taken all of its time.
         match query::evaluate(shard, &query, Instant::now() + READ_TIMEOUT).await {
-            Ok(Some(reply)) => Page::of_reply(&reply).map_err(|error| rejection(&reply, error)),
+            Ok(Some(reply)) => Page::of_reply(&reply).map_err(|error| match error {
+                // The lock table in the leader's memory has not begun. The subscriber comes again.
+                CommandError::Busy(reason) => Outcome::NotProposed(reason),
+                error => rejection(&reply, error),
+            }),
             Ok(None) => Err(not_leader(shard)),
             Err(error) => Err(not_leader_outcome(error)),
         }

@@ -87,7 +87,7 @@ fn group_row(group: &Value, shards: &[&Value]) -> Result<String> {
 
 fn shard_row(shard: &Value) -> Result<String> {
     let (id, group) = (api::text_field(shard, "id")?, api::text_field(shard, "group")?);
-    let leader = shard["leader_node_id"].as_str().unwrap_or("none");
+    let leader = shard["leader"].as_str().unwrap_or("none");
     let (lower, upper) = (api::text_field(shard, "lower_bound")?, api::text_field(shard, "upper_bound")?);
     // JSON values ignore the width of a column, texts do not.
     let [holds, waiting, sessions] = ["holds", "waiting", "sessions"].map(|name| shard[name].to_string());
@@ -135,7 +135,7 @@ mod tests {
             "config_version": 3, "nodes": [], "groups": [],
             "shards": [{
                 "id": "locks_00", "group": "g1", "lower_bound": "00000000", "upper_bound": "ffffffff",
-                "leader_node_id": null,
+                "leader": null,
                 "replicas": [{"node_id": "nd_1", "poison": null}, {"node_id": "nd_2", "poison": poison}],
             }],
         });
@@ -148,7 +148,7 @@ mod tests {
 
     fn shard(id: &str, group: &str) -> Value {
         json!({
-            "id": id, "group": group, "lower_bound": "00000000", "upper_bound": "ffffffff", "leader_node_id": "nd_1",
+            "id": id, "group": group, "lower_bound": "00000000", "upper_bound": "ffffffff", "leader": "nd_1",
             "term": 2, "rules": 3, "holds": 5, "waiting": 1, "sessions": 0, "replicas": [],
         })
     }

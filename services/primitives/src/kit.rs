@@ -17,8 +17,9 @@ use crate::{
 /// Revisions below this are exact as JSON numbers. A shard with a million changes a second reaches it in 285 years.
 pub const REVISION_LIMIT: Revision = 1 << 53;
 
-/// The units of an end that no event tells of: the thing, and where it is found. An event counts as much.
-pub(crate) const END_UNITS: usize = 2;
+/// The units of an end that no event tells of: the thing, its places in the indexes, its owner, and what is told of it.
+/// An event counts as much.
+pub(crate) const END_UNITS: usize = 4;
 
 /// The means of a table during one command or one slice.
 pub struct Kit<'a> {

@@ -23,6 +23,11 @@ impl ByteBudget {
         Self(MAX_REPLY_BYTES.saturating_sub(REST_BYTES + others))
     }
 
+    /// Returns whether so many bytes are left.
+    pub fn has(&self, bytes: usize) -> bool {
+        bytes <= self.0
+    }
+
     /// Takes the encoded size of an item from the budget. Returns whether it fits.
     pub fn try_take(&mut self, shown: &impl Serialize) -> bool {
         let left = self.0.checked_sub(codec::size(shown));

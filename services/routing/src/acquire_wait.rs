@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_cluster::Application;
-use holdfast_supervise::{spawn_temporary, survive_panic};
+use holdfast_supervise::{spawn_alongside, survive_panic};
 use holdfast_types::{
     AccountId, Acquire, AcquireAtLeast, AcquireOutcome, AcquirePermits, AwaitCondition, Cancel, CancelAwait,
     CancelPermits, Command, ConditionCommand, LocksCommand, PermitCommand, Reply, Response, Rules, codec,
@@ -40,7 +40,7 @@ struct CompensatingCancel {
 impl Drop for UndeliveredGrant {
     fn drop(&mut self) {
         if let Some(give_back) = self.rollback.take() {
-            spawn_temporary("compensating_cancel", give_back.run());
+            spawn_alongside("compensating_cancel", give_back.run());
         }
     }
 }
@@ -142,8 +142,9 @@ impl Drop for WaitingCaller {
     fn drop(&mut self) {
         let Some(waiting) = self.waiting.take().filter(|_| Handle::try_current().is_ok()) else { return };
         self.gone.cancel();
-        // What it returns releases its grant when it is dropped.
-        spawn_temporary("acquire", waiting);
+        // What it returns releases its grant when it is dropped. Thousands of callers may leave together: what is left
+        // of their calls takes turns as these did.
+        spawn_alongside("acquire", waiting);
     }
 }
 

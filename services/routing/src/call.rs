@@ -1,9 +1,11 @@
 //! Routes one call: selects the replica, decides whether a retry is safe, and reports the outcome.
 
+use std::borrow::Cow;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::ExponentialBackoff;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -24,10 +26,6 @@ use crate::{RetryPolicy, RouteError, RoutingOptions};
 /// How often the router probes replicas while it suspects a leader whose response is pending, or while a replica does
 /// not respond.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Another replica of a group leads some twenty milliseconds after a leader's process ended. A doubling backoff would
-/// add a gap of the same length.
-const BACKOFF_FACTOR: f32 = 1.4;
 
 /// How much longer than other pauses the one is after which a call that may wait looks for room again: all waits of a
 /// leader that failed come at once.
@@ -72,15 +70,16 @@ pub(super) struct RoutedCall<'a> {
     pub(super) called_in: u64,
     /// A leader has deferred the reply: the shard knows the request, and a retry finds it in the queue.
     was_deferred: bool,
-    /// Cancelled when the caller cancels.
-    cancelled: CancellationToken,
+    /// Cancelled when the caller cancels; `None` if it just drops the call.
+    cancelled: Option<CancellationToken>,
     /// Cancelled when a leader defers the reply.
     deferred: Option<CancellationToken>,
     /// The result of the last attempt, human-readable.
-    reason: String,
+    reason: Cow<'static, str>,
     /// The limit that the last attempt has reached.
     limit: Option<Reached>,
-    backoff: ExponentialBackoff,
+    /// Made for the first pause, since few calls have one.
+    backoff: Option<Box<ExponentialBackoff>>,
 }
 
 /// The outcome of a call.
@@ -118,14 +117,6 @@ impl<'a> RoutedCall<'a> {
     ) -> Self {
         let Destination { route, application, key, load } = to;
         let options = router.options();
-        let backoff = ExponentialBuilder::default()
-            .with_min_delay(options.min_backoff)
-            .with_max_delay(options.max_backoff)
-            .with_factor(BACKOFF_FACTOR)
-            .without_max_times()
-            .with_jitter()
-            .build();
-        let reason = "no leader is known".to_owned();
         Self {
             router,
             route,
@@ -140,17 +131,17 @@ impl<'a> RoutedCall<'a> {
             maybe_done_in: None,
             called_in: 0,
             was_deferred: false,
-            cancelled: CancellationToken::new(),
+            cancelled: None,
             deferred: None,
-            reason,
+            reason: "no leader is known".into(),
             limit: None,
-            backoff,
+            backoff: None,
         }
     }
 
     /// Cancels the queued request at the shard when the token is cancelled.
     pub(super) fn with_cancellation(mut self, gone: CancellationToken) -> Self {
-        self.cancelled = gone;
+        self.cancelled = Some(gone);
         self
     }
 
@@ -180,12 +171,15 @@ impl<'a> RoutedCall<'a> {
     /// Runs until there is a reply, or until the retry policy or the deadline ends the call. What few calls do is boxed,
     /// so that the others have no room for it.
     pub(super) async fn run(&mut self) -> Result<CallOutcome, RouteError> {
+        // It was made just now.
+        let mut now = self.without_leader_since;
         loop {
-            if Instant::now() >= self.effective_deadline() || self.cancelled.is_cancelled() {
+            let is_cancelled = self.cancelled.as_ref().is_some_and(CancellationToken::is_cancelled);
+            if is_cancelled || now >= self.effective_deadline() {
                 return Err(self.failure());
             }
             let step = match self.eligible_leader() {
-                Some(leader) => self.try_leader(leader).await,
+                Some(leader) => self.try_leader(leader, now).await,
                 None => Box::pin(self.discover_leader()).await,
             };
             match step {
@@ -195,6 +189,7 @@ impl<'a> RoutedCall<'a> {
                 NextStep::RetryLater => self.back_off(1).await,
                 NextStep::RetryWithRoom => self.back_off(CAPACITY_BACKOFF_FACTOR).await,
             }
+            now = Instant::now();
         }
     }
 
@@ -219,7 +214,7 @@ impl<'a> RoutedCall<'a> {
     }
 
     fn failure(&self) -> RouteError {
-        let (shard, reason) = (self.shard_id(), self.reason.clone());
+        let (shard, reason) = (self.shard_id(), self.reason.clone().into_owned());
         if self.maybe_done_in.is_some() || (self.was_deferred && !self.is_query()) {
             RouteError::OutcomeUnknown { shard, reason }
         } else if let Some(limit) = self.limit {
@@ -230,12 +225,14 @@ impl<'a> RoutedCall<'a> {
     }
 
     async fn back_off(&mut self, factor: u32) {
+        let options = self.options;
+        let backoff = self.backoff.get_or_insert_with(|| Box::new(options.backoff()));
         // The iterator is endless; if it ended, the longest backoff would apply.
-        let pause = self.backoff.next().unwrap_or(self.options.max_backoff) * factor;
+        let pause = backoff.next().unwrap_or(options.max_backoff) * factor;
         tokio::time::sleep_until(self.effective_deadline().min(Instant::now() + pause)).await;
     }
 
-    async fn try_leader(&mut self, leader: Leader) -> NextStep {
+    async fn try_leader(&mut self, leader: Leader, now: Instant) -> NextStep {
         let Some(place) = self.route.endpoint(leader.replica) else {
             self.route.suspect(leader);
             return NextStep::RetryLater;
@@ -247,7 +244,7 @@ impl<'a> RoutedCall<'a> {
         let term = if self.is_query() { 0 } else { leader.term };
         let to = self.address(Leader { term, ..leader });
         let mut attempt = place.channel.send(to, self.body.clone(), &self.route.rules, self.deadline);
-        let mut outcome = self.await_reply(&mut attempt, leader).await;
+        let mut outcome = self.await_reply(&mut attempt, leader, now).await;
         match outcome {
             CallReply::Update(update) => return NextStep::Finish(CallOutcome::Subscribed(update, attempt)),
             CallReply::Deferred => outcome = self.await_deferred(&mut attempt).await,
@@ -266,26 +263,18 @@ impl<'a> RoutedCall<'a> {
             return NextStep::RetryNow;
         }
         if !matches!(outcome, CallReply::NotLeader(Some(_))) {
-            self.reason = "its leader does not say by which rules it goes".to_owned();
+            self.reason = "its leader does not say by which rules it goes".into();
             self.suspect(leader);
             return NextStep::RetryLater;
         }
-        self.reason =
+        let reason =
             format!("it goes by rules {goes_by}, and this needs rules {}: end the upgrade first", self.min_rules);
+        self.reason = reason.into();
         NextStep::Fail
     }
 
     fn next_step(&mut self, leader: Leader, outcome: CallReply) -> NextStep {
-        let reason = match &outcome {
-            CallReply::Reply(..) => "reply",
-            CallReply::Deferred | CallReply::Update(_) | CallReply::Lagged => "notice",
-            CallReply::NotLeader(_) => "not_leader",
-            CallReply::NotProposed(_) => "not_proposed",
-            CallReply::NotSent(_) => "not_sent",
-            CallReply::Limited(_) => "limited",
-            CallReply::Unknown(_) => "unknown",
-        };
-        metrics::counter!("holdfast_routing_route_attempts_total", "outcome" => reason).increment(1);
+        self.router.count_attempt(&outcome);
         (self.limit, self.called_in) = (None, leader.term);
         match outcome {
             CallReply::Reply(bytes, attempt) => NextStep::Finish(CallOutcome::Reply(bytes, attempt)),
@@ -293,17 +282,17 @@ impl<'a> RoutedCall<'a> {
             CallReply::NotLeader(hint) => self.on_redirect(leader, hint),
             CallReply::NotProposed(reason) => {
                 self.limit = Reached::of_text(&reason);
-                self.reason = reason;
+                self.reason = reason.into();
                 NextStep::RetryLater
             }
             CallReply::NotSent(reason) => {
-                self.reason = reason;
+                self.reason = reason.into();
                 self.suspect(leader);
                 NextStep::RetryLater
             }
             CallReply::Limited(limit) => self.on_limit(limit),
             CallReply::Unknown(reason) => {
-                self.reason = reason;
+                self.reason = reason.into();
                 self.suspect(leader);
                 self.on_unknown_outcome(leader.term)
             }
@@ -312,7 +301,7 @@ impl<'a> RoutedCall<'a> {
 
     /// The call was not sent, which says nothing about the leader.
     fn on_limit(&mut self, limit: Reached) -> NextStep {
-        self.reason = limit.to_string();
+        self.reason = limit.to_string().into();
         self.limit = Some(limit);
         if self.body.is_deferrable() {
             // Many come at once after a failover. A request keeps its place in the queue, however long others take.
@@ -344,7 +333,7 @@ impl<'a> RoutedCall<'a> {
 
     /// The addressed replica does not lead, or not in this term.
     fn on_redirect(&mut self, leader: Leader, hint: Option<Leader>) -> NextStep {
-        "the leader is changing".clone_into(&mut self.reason);
+        self.reason = "the leader is changing".into();
         self.route.suspect(leader);
         let Some(hint) = hint.filter(|hint| *hint != leader) else { return NextStep::RetryLater };
         self.route.learn(hint);
@@ -353,8 +342,8 @@ impl<'a> RoutedCall<'a> {
 
     /// Waits for the outcome. After `suspect_after` it probes the replicas, and cancels the attempt once one leads in a
     /// later term or the time is over. While a quorum confirms the leader, the call may wait until its deadline.
-    async fn await_reply(&mut self, attempt: &mut PendingCall, leader: Leader) -> CallReply {
-        let doubt_at = Instant::now() + self.options.suspect_after;
+    async fn await_reply(&mut self, attempt: &mut PendingCall, leader: Leader, called_at: Instant) -> CallReply {
+        let doubt_at = called_at + self.options.suspect_after;
         tokio::select! {
             outcome = attempt.next_reply() => return outcome,
             () = tokio::time::sleep_until(doubt_at.min(self.effective_deadline())) => {}
@@ -392,7 +381,7 @@ impl<'a> RoutedCall<'a> {
         let outcome = tokio::select! {
             outcome = attempt.next_reply() => outcome,
             () = tokio::time::sleep_until(self.deadline) => attempt.cancel("in time"),
-            () = self.cancelled.cancelled() => {
+            () = when_cancelled(self.cancelled.as_ref()) => {
                 attempt.abandon();
                 let end = Instant::now() + self.options.max_without_leader;
                 tokio::time::timeout_at(end, attempt.next_reply()).await.unwrap_or_else(|_| attempt.cancel("in time"))
@@ -496,5 +485,12 @@ impl<'a> RoutedCall<'a> {
             Err(_) => attempt.cancel("in time who leads"),
         };
         (place, outcome)
+    }
+}
+
+async fn when_cancelled(token: Option<&CancellationToken>) {
+    match token {
+        Some(token) => token.cancelled().await,
+        None => pending().await,
     }
 }

@@ -3,12 +3,12 @@
 //! shard's share to the others. Calls that may be held count apart until they are, so that many at once, as after a
 //! failover, leave it to the other calls.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::Arc;
 
 use holdfast_cluster::Application;
+use holdfast_fair_queue::KeyMap;
 use holdfast_types::AccountId;
 use holdfast_types::limit::{self, Limit, Reached};
 use parking_lot::Mutex;
@@ -118,9 +118,9 @@ type ShardKey = (Application, u32);
 #[derive(Default)]
 struct Shares {
     total: Usage,
-    shards: HashMap<ShardKey, Usage>,
-    accounts: HashMap<AccountId, Usage>,
-    accounts_at_shards: HashMap<AccountId, HashMap<ShardKey, Usage>>,
+    shards: KeyMap<ShardKey, Usage>,
+    accounts: KeyMap<AccountId, Usage>,
+    accounts_at_shards: KeyMap<AccountId, KeyMap<ShardKey, Usage>>,
 }
 
 /// What an account has in progress of the calls that can't be held.
@@ -179,7 +179,7 @@ impl CallLoad {
     pub(super) fn calls_of(&self, account: AccountId) -> AccountCalls {
         let counts = self.0.lock();
         let to_node = counts.usual.accounts.get(&account).map_or(0, |usage| usage.calls);
-        let at_shards = counts.usual.accounts_at_shards.get(&account).into_iter().flat_map(HashMap::values);
+        let at_shards = counts.usual.accounts_at_shards.get(&account).into_iter().flat_map(KeyMap::values);
         AccountCalls { to_node, to_shard: at_shards.map(|usage| usage.calls).max().unwrap_or(0) }
     }
 }
@@ -249,7 +249,7 @@ impl Shares {
     }
 }
 
-fn remove_from<K: Eq + Hash>(counts: &mut HashMap<K, Usage>, key: K, bytes: usize) {
+fn remove_from<K: Eq + Hash>(counts: &mut KeyMap<K, Usage>, key: K, bytes: usize) {
     if let Entry::Occupied(mut count) = counts.entry(key) {
         count.get_mut().remove(bytes);
         if count.get().calls == 0 {

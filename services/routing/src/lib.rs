@@ -30,6 +30,7 @@ mod subscription;
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use holdfast_types::Reply;
 use holdfast_types::limit::Reached;
 
@@ -42,6 +43,10 @@ pub use local_call::LocalNode;
 pub use request_context::with_request_id;
 pub use router::Router;
 pub use subscription::{StartGate, StartOutcome, Subscription, SubscriptionError, SubscriptionStart, Update};
+
+/// Another replica of a group leads some twenty milliseconds after a leader's process ended. A doubling backoff would
+/// add a gap of the same length.
+const BACKOFF_FACTOR: f32 = 1.4;
 
 /// Whether a command may be retried when an attempt may have been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +154,19 @@ impl Default for RoutingOptions {
             connect_timeout: Duration::from_secs(1),
             max_reconnect_backoff: Duration::from_millis(500),
         }
+    }
+}
+
+impl RoutingOptions {
+    /// Returns the delays before the retries of a call.
+    pub(crate) fn backoff(&self) -> ExponentialBackoff {
+        ExponentialBuilder::default()
+            .with_min_delay(self.min_backoff)
+            .with_max_delay(self.max_backoff)
+            .with_factor(BACKOFF_FACTOR)
+            .without_max_times()
+            .with_jitter()
+            .build()
     }
 }
 

@@ -11,7 +11,7 @@ use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Call};
 use holdfast_rpc::{CallControl, CallHandler, QueuedReplies, ReplyHandle, ReplyQueue, may_be_deferred};
-use holdfast_supervise::{spawn_temporary, survive_panic};
+use holdfast_supervise::{spawn_alongside, survive_panic};
 use tokio_util::sync::CancellationToken;
 
 /// A node in the same process.
@@ -108,7 +108,7 @@ impl Drop for LocalCall {
         if let Some(calling) = self.calling.take().filter(|_| self.leaves_traces)
             && tokio::runtime::Handle::try_current().is_ok()
         {
-            spawn_temporary("call", calling);
+            spawn_alongside("call", calling);
         }
     }
 }

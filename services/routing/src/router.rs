@@ -13,23 +13,27 @@ use holdfast_types::{
     AccountId, Acquire, AcquirePermits, AwaitCondition, Command, CommandError, ConditionCommand, LocksCommand,
     PermitCommand, Query, Reply, Revision, Rules, Topic, codec,
 };
-use metrics::{counter, describe_counter, describe_gauge};
+use metrics::{Counter, counter, describe_counter, describe_gauge};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{CallOutcome, Destination, RoutedCall};
 use crate::call_body::CallBody;
 use crate::call_load::{AccountCalls, CallKind, LoadKey};
-use crate::channel::{NodeChannel, PendingCall};
+use crate::channel::{CallReply, NodeChannel, PendingCall};
 use crate::connection::connected_gauge;
 use crate::http::HttpCaller;
 use crate::leader_cache::GroupRoute;
 use crate::local_call::LocalNode;
 use crate::subscription::{Publisher, Subscription};
 use crate::{Dialer, RetryPolicy, RouteError, RoutedReply, RoutingOptions, acquire_wait, config_watch};
+
+/// Bytes from which on a reply takes much of a millisecond to read, and as long before and after that.
+const LARGE_REPLY_BYTES: usize = 64 << 10;
 
 /// Sends commands and queries to the shards that own their keys. Cheap to clone.
 #[derive(Clone)]
@@ -49,6 +53,8 @@ pub(super) struct Inner {
     local: Option<LocalNode>,
     /// The latest config received from a node, if it is later than the current one.
     newer_config: watch::Sender<Option<Arc<ClusterConfig>>>,
+    /// The attempts with a reply, by far the most: looking the metric up would cost more than counting.
+    replies: Counter,
 }
 
 impl Router {
@@ -75,7 +81,8 @@ impl Router {
         let (newer_config, _) = watch::channel(None);
         let (map, channels) = (RwLock::new(Arc::new(map)), RwLock::new(channels));
         let tasks = TaskSet::new(TaskOwner::process());
-        let inner = Arc::new(Inner { tasks, map, routes, channels, options, caller, local, newer_config });
+        let replies = counter!("holdfast_routing_route_attempts_total", "outcome" => "reply");
+        let inner = Arc::new(Inner { tasks, map, routes, channels, options, caller, local, newer_config, replies });
         for (node, link) in inner.channels.read().iter() {
             config_watch::start(&inner, node, link);
         }
@@ -344,6 +351,20 @@ impl Router {
         self.inner.map.read().clone()
     }
 
+    /// Counts an attempt of a call by its outcome.
+    pub(super) fn count_attempt(&self, outcome: &CallReply) {
+        let outcome = match outcome {
+            CallReply::Reply(..) => return self.inner.replies.increment(1),
+            CallReply::Deferred | CallReply::Update(_) | CallReply::Lagged => "notice",
+            CallReply::NotLeader(_) => "not_leader",
+            CallReply::NotProposed(_) => "not_proposed",
+            CallReply::NotSent(_) => "not_sent",
+            CallReply::Limited(_) => "limited",
+            CallReply::Unknown(_) => "unknown",
+        };
+        counter!("holdfast_routing_route_attempts_total", "outcome" => outcome).increment(1);
+    }
+
     pub(super) fn caller(&self) -> &HttpCaller {
         &self.inner.caller
     }
@@ -424,9 +445,20 @@ impl RoutedCall<'_> {
     /// Runs a call that has one reply.
     pub(super) async fn reply(&mut self) -> Result<Reply, RouteError> {
         match self.run().await? {
+            CallOutcome::Reply(bytes, _) if bytes.len() > LARGE_REPLY_BYTES => Box::pin(self.large_reply(bytes)).await,
             CallOutcome::Reply(bytes, _) => self.decode_reply(&bytes),
             CallOutcome::Subscribed(..) => Err(self.unexpected_reply()),
         }
+    }
+
+    /// Reads a large reply. A node of this process may just have made it, and its caller makes as large an answer of
+    /// it: others are served in between.
+    async fn large_reply(&mut self, bytes: Bytes) -> Result<Reply, RouteError> {
+        yield_now().await;
+        let reply = self.decode_reply(&bytes);
+        drop(bytes);
+        yield_now().await;
+        reply
     }
 
     fn decode_reply(&self, bytes: &[u8]) -> Result<Reply, RouteError> {

@@ -16,4 +16,4 @@ mod tracing_export;
 
 pub use logging::{LogFormat, LoggingError, LoggingOptions, UnknownLogFormat, init_logging};
 pub use metrics::{BuildInfo, Metrics, MetricsError, UPKEEP_INTERVAL, install_metrics};
-pub use tracing_export::{continue_trace, flush_traces, is_exporting_traces, trace_parent};
+pub use tracing_export::{continue_trace, flush_traces, is_exporting_traces, trace_parent, uses_call_spans};

@@ -11,6 +11,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tracing::Span;
+use tracing::level_filters::LevelFilter;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::{BuildInfo, LoggingError};
@@ -48,6 +49,12 @@ pub(crate) fn init_tracer(endpoint: &str, build: BuildInfo) -> Result<SdkTracer,
 /// Returns whether traces are exported, so that passing on their context is useful.
 pub fn is_exporting_traces() -> bool {
     PROVIDER.get().is_some()
+}
+
+/// Returns whether something may use the span of a call: its lines are logged in detail, or traces are exported.
+/// Elsewhere a span for each call would cost more than what is logged about the few that fail.
+pub fn uses_call_spans() -> bool {
+    LevelFilter::current() >= LevelFilter::DEBUG || is_exporting_traces()
 }
 
 /// Returns the context with which another process continues the trace of the present span, as a `traceparent` header.

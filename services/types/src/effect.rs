@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AcquireOutcome, AskedHolds, BarrierAnswer, Claim, FencingToken, HolderView, LockView, NamespaceRef, Owner, Path,
-    PermitsView, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId, Woken,
+    PermitsView, Refused, ReportedPermits, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId, Woken,
 };
 
 /// An effect that the leader of a locks shard publishes after an entry. Not part of the state: followers drop it.
@@ -166,6 +166,9 @@ pub enum Effect {
         request_id: Option<String>,
         /// Why.
         woken: Woken,
+        /// Its place and its blockers at the time the effect is taken. Only for a request of a connected session, which
+        /// is notified of them, and only while it waits: it may have its lock already.
+        not_granted: Option<Box<Refused>>,
     },
     /// A wait for a condition, or then for its lock, ended.
     AwaitResolved {

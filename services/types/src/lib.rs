@@ -74,6 +74,7 @@ pub use rate::*;
 pub use receipt::*;
 pub use response::*;
 pub use rules::*;
+pub use scheduling::CostKind;
 pub use semaphore::*;
 pub use session::*;
 pub use session_command::*;

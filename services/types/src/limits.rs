@@ -12,7 +12,9 @@ pub const MAX_FULL_NAME_BYTES: usize = 256;
 /// Maximum number of rows in one page of a list.
 pub const MAX_PAGE_SIZE: u32 = 1_000;
 /// Maximum encoded bytes of one page of a list: a page ends early if it would exceed this, but has at least one row.
-pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
+/// Each step of a page, such as reading it or writing it as JSON, keeps a thread for as long as it takes: with so many
+/// bytes for less than a millisecond.
+pub const MAX_PAGE_BYTES: usize = 256 * 1024;
 /// Number of rows in a page if the caller does not specify it.
 pub const DEFAULT_PAGE_SIZE: u32 = 100;
 /// Maximum number of events that one query examines, whether they match or not; the response tells where to continue.

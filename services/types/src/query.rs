@@ -224,7 +224,7 @@ pub enum Query {
 }
 
 impl Query {
-    /// Returns the namespace of a query about its lock table.
+    /// Returns the namespace of a query about its lock table or its events.
     pub fn lock_table(&self) -> Option<&NamespaceRef> {
         match self {
             Self::Lock { namespace, .. }
@@ -234,6 +234,7 @@ impl Query {
             | Self::Queue { namespace, .. }
             | Self::Holds { namespace, .. }
             | Self::WaitStatus { namespace, .. }
+            | Self::Events { namespace, .. }
             | Self::ReconcileHolds { namespace, .. } => Some(namespace),
             _ => None,
         }

@@ -4,11 +4,36 @@
 use super::{
     AccountId, AccountsCommand, AcquireAtLeast, BarrierCommand, BarrierQuery, Claim, Command, ConditionQuery, Jobs,
     LatchCommand, LatchQuery, LocksCommand, MAX_ARRIVALS_IN_REPLY, NamespacesCommand, PermitCommand, PermitQuery,
-    Query, Reattach, ReleaseTarget, SessionRequest, Topic,
+    Query, Reattach, Release, ReleaseTarget, SessionRequest, Topic,
 };
 
 /// Minimum cost of every command, in units.
 const BASE_UNITS: u64 = 8;
+
+/// Commands of which one costs about as many times its minimum as another of the same account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostKind {
+    /// Acquires of locks.
+    Acquire,
+    /// Releases and cancels of single requests for locks, and requests to release.
+    Release,
+    /// What ends all that somebody has, or all holds of a path.
+    EndAll,
+    /// Openings of sessions and reports of what they have.
+    Session,
+    /// Requests for permits and members.
+    AcquirePermits,
+    /// Their ends.
+    ReleasePermits,
+    /// Changes of semaphores and pools themselves.
+    Configure,
+    /// All about latches and barriers.
+    LatchOrBarrier,
+    /// All about conditions of locks.
+    Condition,
+    /// All else, and commands of several kinds together.
+    Other,
+}
 
 impl Command {
     /// Returns the account that the command works for. `None` for commands that leaders of shards issue themselves:
@@ -48,6 +73,14 @@ impl Command {
         match self.inner() {
             Self::Locks(command) => command.min_units(),
             _ => BASE_UNITS,
+        }
+    }
+
+    /// Returns the kind that its cost is estimated by.
+    pub fn cost_kind(&self) -> CostKind {
+        match self.inner() {
+            Self::Locks(command) => command.cost_kind(),
+            _ => CostKind::Other,
         }
     }
 }
@@ -182,6 +215,46 @@ impl LocksCommand {
         Some(namespace.account)
     }
 
+    /// As [`Command::cost_kind`].
+    pub fn cost_kind(&self) -> CostKind {
+        match self {
+            Self::Acquire(_) | Self::Reattach(_) | Self::AcquireAtLeast(_) => CostKind::Acquire,
+            Self::Release(Release { what: ReleaseTarget::All, .. }) => CostKind::EndAll,
+            Self::Release(_) | Self::Cancel(_) | Self::CancelAttempts(_) | Self::AskRelease(_) => CostKind::Release,
+            Self::Delete { .. } | Self::CloseSession { .. } | Self::ExpireSessions { .. } | Self::Reset(_) => {
+                CostKind::EndAll
+            }
+            Self::Session(command) => match &command.request {
+                SessionRequest::Acquire(_) | SessionRequest::AcquireWith { .. } => CostKind::Acquire,
+                SessionRequest::Release { .. } | SessionRequest::ReleaseUnheard { .. } => CostKind::Release,
+                SessionRequest::Await(_) | SessionRequest::Signal(_) => CostKind::Condition,
+            },
+            Self::OpenSession(_)
+            | Self::LockInfo(_)
+            | Self::LockInfoPart(_)
+            | Self::ReportPermits(_)
+            | Self::Table(_) => CostKind::Session,
+            Self::Permit(PermitCommand::Acquire(_)) => CostKind::AcquirePermits,
+            Self::Permit(PermitCommand::Release(_) | PermitCommand::Cancel(_)) => CostKind::ReleasePermits,
+            Self::Permit(_) => CostKind::Configure,
+            Self::Latch(_) | Self::Barrier(_) => CostKind::LatchOrBarrier,
+            Self::Condition(_) => CostKind::Condition,
+            Self::Batch(commands) => Self::cost_kind_of(commands),
+            Self::Deliver { .. } => CostKind::Other,
+        }
+    }
+
+    /// Returns the kind of some commands together.
+    pub fn cost_kind_of(commands: &[Self]) -> CostKind {
+        let mut kinds = commands.iter().map(|command| match command {
+            // There are none in a list; whoever sends some is not to have them looked at again and again.
+            Self::Batch(_) => CostKind::Other,
+            command => command.cost_kind(),
+        });
+        let first = kinds.next().unwrap_or(CostKind::Other);
+        if kinds.all(|kind| kind == first) { first } else { CostKind::Other }
+    }
+
     /// As [`Command::min_units`].
     pub fn min_units(&self) -> u64 {
         let claims = |claims: &[Claim]| claims.iter().map(|claim| claim.path.0.len() as u64 + 1).sum::<u64>();
@@ -242,7 +315,7 @@ mod tests {
     use super::*;
     use crate::{
         AcquirePermits, Cancel, Incarnation, Kind, LockInfo, MAX_MEMBERS_PER_TAKE, Metadata, Mode, NamespaceRef, Owner,
-        Path, Release, ReleasePermits, Wait, Wanted,
+        Path, ReleasePermits, Wait, Wanted,
     };
 
     fn namespace(account: u64) -> NamespaceRef {
@@ -265,6 +338,24 @@ mod tests {
         assert_eq!(account(vec![cancel(1), cancel(1)]), Some(AccountId(1)));
         assert_eq!(account(vec![cancel(1), cancel(2)]), None);
         assert_eq!(account(vec![]), None);
+    }
+
+    #[test]
+    fn a_batch_costs_as_its_commands_do_if_they_are_alike() {
+        let (namespace, owner) = (namespace(1), Owner::Process("p".into()));
+        let release = |what| {
+            let (namespace, owner) = (namespace.clone(), owner.clone());
+            LocksCommand::Release(Release { namespace, owner, what, message: None })
+        };
+        let of_request = release(ReleaseTarget::Request { request_id: "r".into() });
+        let take = take(Wanted::Member("a".into()));
+        let kind = |commands| Command::Locks(LocksCommand::Batch(commands)).cost_kind();
+        assert_eq!(kind(vec![cancel(1), of_request]), CostKind::Release);
+        assert_eq!(kind(vec![release(ReleaseTarget::All)]), CostKind::EndAll);
+        assert_eq!(kind(vec![take.clone()]), CostKind::AcquirePermits);
+        assert_eq!(kind(vec![cancel(1), take]), CostKind::Other);
+        assert_eq!(kind(vec![LocksCommand::Batch(vec![cancel(1)])]), CostKind::Other);
+        assert_eq!(kind(vec![]), CostKind::Other);
     }
 
     #[test]

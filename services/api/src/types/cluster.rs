@@ -85,6 +85,9 @@ pub struct ShardInfo {
     /// The highest generation of its keys: that of a key rises whenever the key comes from another group.
     pub generation: u64,
     /// The node that leads its group; absent when no node that replies knows one.
+    pub leader: Option<String>,
+    /// The older name of `leader`, with the same value; kept for one release.
+    #[schema(deprecated)]
     pub leader_node_id: Option<String>,
     /// The highest term that a replica knows of.
     pub term: u64,

@@ -1,7 +1,9 @@
 //! Conversions between the types of this crate and the messages of `holdfast.v1`.
 
 pub mod asks;
+pub mod audit;
 pub mod barriers;
+pub mod cluster;
 pub mod conditions;
 pub mod convert;
 pub mod events;

@@ -186,14 +186,14 @@ pub fn members_to_return(names: Option<Vec<String>>) -> ApiResult<Vec<String>> {
 
 /// Validates how long a member rests after its hold ended, in milliseconds.
 pub fn cooldown_ms(cooldown_ms: u64, limits: &Limits) -> ApiResult<()> {
-    range("cooldown_ms", cooldown_ms, 0, limits.max_ttl_ms)
+    super::at_most("cooldown_ms", cooldown_ms, &limit::MAX_TTL, limits)
 }
 
 /// Returns how long permits are held, in milliseconds: a process's have a time to live, a session's last as long as it.
 pub fn permit_ttl_ms(owner: &Owner, ttl_ms: Option<u64>, limits: &Limits) -> ApiResult<Option<u64>> {
     match (owner, ttl_ms) {
         (Owner::Process(_), Some(ttl_ms)) => {
-            range("ttl_ms", ttl_ms, limits.min_ttl_ms, limits.max_ttl_ms)?;
+            super::check_ttl_ms(ttl_ms, limits)?;
             Ok(Some(ttl_ms))
         }
         (Owner::Process(_), None) => Err(ApiError::invalid("ttl_ms", "ttl_ms: is needed with a process_id")),
@@ -284,7 +284,7 @@ pub fn await_times(
 
 /// Validates how long a call waits, in milliseconds.
 pub fn wait_ms(wait_ms: u64, limits: &Limits) -> ApiResult<()> {
-    range("wait_ms", wait_ms, 0, limits.max_wait_ms)
+    super::at_most("wait_ms", wait_ms, &limit::WAIT, limits)
 }
 
 #[cfg(test)]

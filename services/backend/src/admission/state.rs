@@ -1,9 +1,8 @@
 //! The permits in use and the calls that wait for one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use holdfast_fair_queue::{Decision, FairQueue, Full, QueueLimits};
+use holdfast_fair_queue::{Decision, FairQueue, Full, KeyMap, QueueLimits};
 use holdfast_types::limit::{self, Limit};
 use metrics::gauge;
 use tokio::sync::oneshot;
@@ -26,7 +25,7 @@ const MAX_URGENT_BYTES: usize = 16 << 20;
 /// The permits of a process.
 pub(super) struct State {
     queue: FairQueue<Sharer, WaitingPermit>,
-    pub(super) sharers: HashMap<Sharer, SharerState>,
+    pub(super) sharers: KeyMap<Sharer, SharerState>,
     pub(super) in_flight: usize,
     pub(super) concurrency: ConcurrencyLimit,
 }
@@ -75,7 +74,7 @@ impl AdmissionRequest {
 
 impl State {
     pub(super) fn new(concurrency: ConcurrencyLimit) -> Self {
-        Self { queue: FairQueue::new(LIMITS), sharers: HashMap::new(), in_flight: 0, concurrency }
+        Self { queue: FairQueue::new(LIMITS), sharers: KeyMap::default(), in_flight: 0, concurrency }
     }
 
     /// Issues a permit, or queues the call.

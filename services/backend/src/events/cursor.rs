@@ -77,7 +77,8 @@ impl EventCursor {
         let Opened { key, namespace, reply } = service.with_incarnation(account, name, context.deadline, call).await?;
         let first = parse_page(&reply, name)?;
         let next_revision = first.next_revision;
-        let start = from_revision.unwrap_or(next_revision);
+        // Never above the place that the answer names: whoever resumed there would miss what comes in between.
+        let start = from_revision.map_or(next_revision, |from| from.min(next_revision));
         let latest = service.inner.event_feeds.watch(&service.inner.router, key, &namespace);
         Ok(Self { service, share, key, namespace, selection, next_revision, start, first_page: Some(first), latest })
     }
@@ -103,15 +104,18 @@ impl EventCursor {
                 Ok(permit) => Admission::run(permit, false, None, asked).await,
                 Err(error) => Err(error),
             };
-            match answered {
+            let error: ApiError = match answered {
+                // Its leader has not begun the epoch of the lock table, or too many wait for that.
+                Ok(Reply { outcome: Err(busy @ CommandError::Busy(_)), .. }) => busy.into(),
                 Ok(reply) => return parse_page(&reply, &self.namespace.name),
                 // Most likely another replica is about to lead; no events are lost meanwhile.
-                Err(error) if Instant::now() < give_up_at => {
-                    tracing::debug!(%error, "event query failed; retrying");
-                    sleep(RETRY_DELAY).await;
-                }
-                Err(error) => return Err(error),
+                Err(error) => error,
+            };
+            if Instant::now() >= give_up_at {
+                return Err(error);
             }
+            tracing::debug!(%error, "event query failed; retrying");
+            sleep(RETRY_DELAY).await;
         }
     }
 }

@@ -75,8 +75,8 @@ impl Service {
     ///
     /// # Errors
     /// `PRIMITIVE_NOT_FOUND` for a barrier that does not exist, if the request says not how many meet, or names a
-    /// generation; `INVALID_ARGUMENT` for other figures than its own, `QUOTA_EXCEEDED`, `RATE_LIMITED` with too many
-    /// waits, `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, besides those of every call.
+    /// generation; `INVALID_ARGUMENT` for other figures than its own, `QUOTA_EXCEEDED`, also with too many waits,
+    /// `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn arrive_at_barrier(
         &self,
         caller: &AuthContext,
@@ -126,7 +126,7 @@ impl Service {
     /// Waits for the end of a generation, without arriving.
     ///
     /// # Errors
-    /// `PRIMITIVE_NOT_FOUND`, `INVALID_ARGUMENT` for a generation that has not begun, `RATE_LIMITED` with too many
+    /// `PRIMITIVE_NOT_FOUND`, `INVALID_ARGUMENT` for a generation that has not begun, `QUOTA_EXCEEDED` with too many
     /// waits, `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn wait_at_barrier(
         &self,
@@ -150,7 +150,7 @@ impl Service {
     /// applies.
     ///
     /// # Errors
-    /// `PRIMITIVE_NOT_FOUND`, `INVALID_ARGUMENT` for a generation that has not begun, `RATE_LIMITED` with too many
+    /// `PRIMITIVE_NOT_FOUND`, `INVALID_ARGUMENT` for a generation that has not begun, `QUOTA_EXCEEDED` with too many
     /// waits, `SESSION_NOT_FOUND`, `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn leave_barrier(
         &self,

@@ -104,7 +104,7 @@ fn node_info(node: &Node, said: &Result<StatusAnswer, String>, shards: &[ShardIn
         Ok(said) => Some(said.not_ready.clone()).filter(|reason| !reason.is_empty()),
         Err(reason) => Some(format!("the node does not answer: {reason}")),
     };
-    let leads = shards.iter().filter(|shard| shard.leader_node_id.as_deref() == Some(&node.id)).count();
+    let leads = shards.iter().filter(|shard| shard.leader.as_deref() == Some(&node.id)).count();
     NodeInfo {
         id: node.id.clone(),
         address: node.address.clone(),
@@ -146,6 +146,7 @@ fn group_info(group: &GroupConfig, config: &ClusterConfig, said: &Statuses<'_>) 
 fn shard_info(application: Application, shard: &Shard, replicas: &[Replica], said: &Statuses<'_>) -> ShardInfo {
     let rows: Vec<_> = replicas.iter().filter_map(|replica| said.row(&shard.id, replica.id)).collect();
     let (leader, leader_id) = leader_of(&rows);
+    let leader_node = leader_id.and_then(|id| node_of(replicas, id));
     ShardInfo {
         id: shard.id.clone(),
         application,
@@ -154,7 +155,8 @@ fn shard_info(application: Application, shard: &Shard, replicas: &[Replica], sai
         group: shard.group.clone(),
         // No key has changed its group yet.
         generation: 0,
-        leader_node_id: leader_id.and_then(|id| node_of(replicas, id)),
+        leader: leader_node.clone(),
+        leader_node_id: leader_node,
         term: rows.iter().map(|row| row.term).max().unwrap_or(0),
         rules: leader.map(|leader| leader.rules),
         holds: leader.map_or(0, |leader| leader.holds),

@@ -88,7 +88,8 @@ fn shards_of_a_group_share_its_replicas_and_have_their_own_figures() {
     for (id, holds) in [("accounts_00", 0), ("locks_00", 5)] {
         let shard = shard(&cluster, id);
         assert_eq!((shard.group.as_str(), shard.generation, shard.holds), ("g1", 0, holds));
-        assert_eq!((shard.leader_node_id.as_deref(), shard.term), (Some("nd_1"), TERM));
+        assert_eq!((shard.leader.as_deref(), shard.term), (Some("nd_1"), TERM));
+        assert_eq!(shard.leader_node_id, shard.leader, "its older name");
         let behind: Vec<_> = shard.replicas.iter().map(|replica| (replica.id, replica.entries_behind)).collect();
         assert_eq!(behind, [(1, Some(0)), (2, Some(4)), (3, Some(9))]);
     }
@@ -110,7 +111,7 @@ fn failed_shards_are_listed_and_replicas_shown_by_their_other_shards() {
     let states: Vec<_> = replicas(group).into_iter().map(|(_, _, state, _)| state.unwrap()).collect();
     assert_eq!(states, ["Leader", "Follower", FAILED]);
     let failed = shard(&cluster, "accounts_00");
-    assert_eq!((failed.leader_node_id.as_deref(), failed.holds), (Some("nd_1"), 0), "as the followers know");
+    assert_eq!((failed.leader.as_deref(), failed.holds), (Some("nd_1"), 0), "as the followers know");
     assert!(failed.replicas[0].poison.is_some() && failed.replicas[1].poison.is_none());
 }
 
@@ -118,6 +119,7 @@ fn failed_shards_are_listed_and_replicas_shown_by_their_other_shards() {
 fn a_group_without_an_answer_has_no_leader() {
     let cluster = cluster([None, None, None]);
     assert_eq!(g1(&cluster).leader, None);
-    assert_eq!(shard(&cluster, "locks_00").leader_node_id, None);
+    let shard = shard(&cluster, "locks_00");
+    assert_eq!((&shard.leader, &shard.leader_node_id), (&None, &None));
     assert!(g1(&cluster).failed_shards.is_empty());
 }

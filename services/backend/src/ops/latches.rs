@@ -171,7 +171,7 @@ impl Service {
     /// Waits until a latch is final, or for a time. The wait is no state of the shard: its leader holds the reply back.
     ///
     /// # Errors
-    /// `PRIMITIVE_NOT_FOUND`, also for a latch that is deleted meanwhile, `RATE_LIMITED` with too many waits,
+    /// `PRIMITIVE_NOT_FOUND`, also for a latch that is deleted meanwhile, `QUOTA_EXCEEDED` with too many waits,
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn wait_for_latch(
         &self,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use holdfast_api::session_message::{Await, RefusalCause, ServerMessage, Signal};
 use holdfast_api::{ApiError, ApiResult, Timestamp, validate};
 use holdfast_types::{
-    AcquireOutcome, LockView, LocksCommand, Owner, Path, SessionAwait, SessionRequest, SessionSignal, WaitId, Woken,
+    AcquireOutcome, LockView, LocksCommand, Owner, Path, Refused, SessionAwait, SessionRequest, SessionSignal, WaitId,
+    Woken,
 };
 
 use super::await_table::AwaitState;
@@ -108,12 +109,7 @@ impl SessionConnection<'_> {
                 if !asked && before == Some(state) {
                     return Ok(());
                 }
-                let namespace = self.session.namespace.name.clone();
-                let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now()).reason(enqueued.not_granted);
-                let (request_id, woken) = (request_id.to_owned(), Some(woken));
-                let (queue_position, blockers, holders) = (shown.queue_position, shown.blockers, Vec::new());
-                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place: None })
-                    .await
+                self.send_woken(request_id.to_owned(), woken, Some(enqueued.not_granted), clock_ms).await
             }
             (AcquireOutcome::Refused(refusal), _) => {
                 self.awaits.remove(request_id);
@@ -166,13 +162,30 @@ impl SessionConnection<'_> {
         &mut self,
         request_id: String,
         (from, wait): (WaitId, WaitId),
-        woken: Woken,
+        (woken, not_granted): (Woken, Option<Box<Refused>>),
+        clock_ms: u64,
     ) -> Result<(), CloseReason> {
         if self.awaits.state(&request_id) != Some(AwaitState::Awaiting(from)) {
             return Ok(());
         }
         self.awaits.set(&request_id, AwaitState::Waiting(wait, woken));
-        let (queue_position, blockers, holders, woken) = (None, Vec::new(), Vec::new(), Some(woken));
+        self.send_woken(request_id, woken, not_granted.map(|not_granted| *not_granted), clock_ms).await
+    }
+
+    /// Notifies the client that an await waits for its lock, and of its place and its blockers there. These are absent
+    /// if what becomes of it follows at once.
+    async fn send_woken(
+        &mut self,
+        request_id: String,
+        woken: Woken,
+        not_granted: Option<Refused>,
+        clock_ms: u64,
+    ) -> Result<(), CloseReason> {
+        let namespace = self.session.namespace.name.clone();
+        let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now());
+        let shown = not_granted.map(|not_granted| shown.reason(not_granted));
+        let (queue_position, blockers) = shown.map(|it| (it.queue_position, it.blockers)).unwrap_or_default();
+        let (holders, woken) = (Vec::new(), Some(woken));
         self.send(ServerMessage::Enqueued { request_id, queue_position, blockers, holders, woken, place: None }).await
     }
 

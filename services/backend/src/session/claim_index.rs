@@ -37,6 +37,11 @@ impl ClaimIndex {
         self.requests.clear();
     }
 
+    /// Returns the request of each claim.
+    pub(super) fn into_requests(self) -> impl Iterator<Item = Arc<Lock>> {
+        self.requests.into_values()
+    }
+
     /// Returns the requests of a thread that claim a path, and rarely others, whose hash is the same.
     pub(super) fn candidates(&self, thread: &Option<String>, path: &[String]) -> impl Iterator<Item = &Arc<Lock>> {
         let hash = self.hash(thread, path);

@@ -1,5 +1,6 @@
 //! The shard of a session, as seen by one of its connections.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use holdfast_types::{
     Revision, SessionCommand, SessionKeepAlive, SessionNumber, SessionRequest, SessionUpdate, TableCommand,
     TableReport, Topic,
 };
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -89,7 +91,8 @@ impl SessionHandle {
         let priority = if command.is_urgent() { Priority::High } else { Priority::Patient };
         let permit = self.permit(priority, command_bytes(&command)).await?;
         let command = Command::Locks(command);
-        let sent = async {
+        // Passed on by reference: whatever takes a future by value has room for it twice, and each command makes one.
+        let sent = pin!(async {
             let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
             loop {
                 let routed = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline);
@@ -103,7 +106,7 @@ impl SessionHandle {
                     return Err(ApiError::new(Code::Unavailable, "the leader of the lock is not reached"));
                 }
             }
-        };
+        });
         Ok(Admission::run(permit, true, None, sent).await?.reply)
     }
 
@@ -146,6 +149,8 @@ impl SessionHandle {
         let deadline = Instant::now() + MAX_WAIT + Duration::from_millis(self.ttl_ms);
         // It keeps holds, and its connection bounds its bytes.
         let request = self.admission_request(Priority::High, 0);
+        // The command has just been made, and writing it takes as long: others are served in between.
+        yield_now().await;
         let permit = self.service.inner.heavy_admission.acquire(request, deadline).await?;
         Admission::run(permit, true, None, Arc::clone(&self).command(command)).await
     }

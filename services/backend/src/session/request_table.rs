@@ -16,6 +16,8 @@ use crate::admission::DeferredCall;
 
 /// Requests, and paths with holds, that are freed before others run: each may have 64 paths of 16 segments.
 const FREED_AT_ONCE: usize = 16;
+/// The same of claims, each of which is little more than a pointer to its request.
+const CLAIMS_FREED_AT_ONCE: usize = 1_024;
 
 /// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,8 +351,12 @@ impl RequestTable {
     }
 
     /// Frees the table in steps: it may be large, and others wait for the thread.
-    pub(super) async fn free(mut self) {
-        self.claims.clear();
+    pub(super) async fn free(self) {
+        // Before the requests, or the last claim of each would free it.
+        let mut claims = self.claims.into_requests();
+        while claims.by_ref().take(CLAIMS_FREED_AT_ONCE).count() > 0 {
+            yield_now().await;
+        }
         let mut requests = self.requests.into_iter();
         while requests.by_ref().take(FREED_AT_ONCE).count() > 0 {
             yield_now().await;

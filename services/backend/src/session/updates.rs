@@ -85,8 +85,8 @@ impl SessionConnection<'_> {
             Effect::PermitsResolved { request_id, wait, outcome, members, .. } => {
                 self.on_permits_resolved(request_id, wait, (outcome, members), clock_ms).await
             }
-            Effect::AwaitWoken { request_id: Some(request_id), from, wait, woken, .. } => {
-                self.on_await_woken(request_id, (from, wait), woken).await
+            Effect::AwaitWoken { request_id: Some(request_id), from, wait, woken, not_granted, .. } => {
+                self.on_await_woken(request_id, (from, wait), (woken, not_granted), clock_ms).await
             }
             Effect::AwaitResolved { request_id: Some(request_id), wait, owner, outcome, woken, lock, .. } => {
                 let reply = AwaitOutcome { outcome, woken, locks: vec![*lock] };

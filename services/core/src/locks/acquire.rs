@@ -25,6 +25,9 @@ use crate::{
     WaitId,
 };
 
+/// Units of each path that a request adds: the path, and its place below its parent.
+const NEW_PATH_UNITS: usize = 2;
+
 impl NamespaceTxn<'_> {
     /// Executes an acquire. `left` lists earlier attempts at the same request whose callers disconnected.
     pub(super) fn acquire(&mut self, request: &Request<'_>, left: &[u64]) -> Result<Response, CommandError> {
@@ -144,7 +147,9 @@ impl NamespaceTxn<'_> {
         let attempts = Attempts::of(request.attempt);
         let request_id = request.request_id;
         let call = GrantContext { attempts: &attempts, abandoned, request_id, metadata_fits, came_from: None };
+        let paths = self.ns.tree.len();
         let nodes = self.ns.tree.ensure_paths(asked);
+        self.spend_on_new_paths(paths);
         let fencing_token = self.grant(owner, (asked.claims, &nodes), &HoldTerms::of(request), call);
         self.run_grant_loop();
         AcquireOutcome::Granted { fencing_token }
@@ -174,7 +179,9 @@ impl NamespaceTxn<'_> {
         let place = QueuePosition::of(wait, upgrade);
         let owner = self.ns.intern_owner(request.owner);
         let ends_at_ms = self.ends_at_ms(request.wait);
+        let paths = self.ns.tree.len();
         let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.ensure_path(&claim.path)).collect();
+        self.spend_on_new_paths(paths);
         let waiting = WaitingRequest {
             owner,
             claims: claims.to_vec(),
@@ -203,6 +210,11 @@ impl NamespaceTxn<'_> {
         self.add_wait_end(place, ends_at_ms);
         self.ns.blocked_index.schedule(place);
         Ok(wait)
+    }
+
+    /// Counts the paths that were added since there were `before`.
+    fn spend_on_new_paths(&self, before: usize) {
+        self.ns.spend(NEW_PATH_UNITS * self.ns.tree.len().saturating_sub(before));
     }
 
     /// Queues a request that an earlier leader of its table had queued, behind the queued requests. Limits apply as to

@@ -152,7 +152,7 @@ impl LocksState {
     }
 
     /// Evicts events of so many bytes, from one namespace after the other.
-    fn evict_from(&mut self, slots: Vec<u32>, mut excess: u64) {
+    pub(super) fn evict_from(&mut self, slots: Vec<u32>, mut excess: u64) {
         for slot in slots {
             let namespace = self.namespaces.get_mut(slot);
             excess = excess.saturating_sub(namespace.history.evict(excess, namespace.bounds.min_event_bytes));
@@ -236,7 +236,7 @@ impl LocksState {
     }
 
     /// Returns the account's namespaces in order of incarnation.
-    fn slots_of(&self, account: AccountId) -> Vec<u32> {
+    pub(super) fn slots_of(&self, account: AccountId) -> Vec<u32> {
         let key = |incarnation| NamespaceKey { account, incarnation: crate::Incarnation(incarnation) };
         self.slots.range(key(0)..=key(u64::MAX)).map(|(_, slot)| *slot).collect()
     }

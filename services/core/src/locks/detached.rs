@@ -40,7 +40,7 @@ struct DetachedHolder {
     facts: HolderFacts,
 }
 
-impl HolderRef<'_> {
+impl<'a> HolderRef<'a> {
     pub(super) fn view(&self) -> HolderView {
         let HolderFacts { mode, token, locked_at_ms, deadline_ms, requested_expires_at_ns, phase } = self.facts;
         HolderView {
@@ -55,6 +55,16 @@ impl HolderRef<'_> {
             metadata: self.metadata.map(EncodedMetadata::get).unwrap_or_default(),
             release_requested: self.asks.and_then(Asks::view).map(Box::new),
         }
+    }
+
+    /// Returns the least that its view takes, in bytes if encoded.
+    fn min_bytes(&self) -> usize {
+        self.metadata.map_or(0, EncodedMetadata::len)
+    }
+
+    /// Returns it without what a view of a writer leaves out that is too large.
+    fn without_texts(&self) -> HolderRef<'a> {
+        HolderRef { owner: self.owner, metadata: None, asks: None, facts: self.facts }
     }
 
     fn detach(self) -> DetachedHolder {
@@ -109,6 +119,7 @@ impl DetachedLocks {
 }
 
 /// Adds holders to a view without them, as far as they fit: a writer without its metadata if that is too large.
+/// Metadata that can't fit is not decoded: a response about many locks would do so for each of them.
 pub(super) fn filled<'a>(
     mut view: LockView,
     mut holders: impl Iterator<Item = HolderRef<'a>>,
@@ -118,16 +129,25 @@ pub(super) fn filled<'a>(
         LockState::Unlocked => {}
         LockState::WriteLocked => {
             view.write_lock_holder = holders.next().map(|holder| {
-                let mut writer = holder.view();
-                if !left.try_take(&writer) {
+                let may_fit = left.has(holder.min_bytes());
+                let mut writer = if may_fit { holder.view() } else { holder.without_texts().view() };
+                if !may_fit || !left.try_take(&writer) {
                     (writer.metadata, writer.release_requested) = (Metadata::default(), None);
                 }
                 writer
             });
         }
         LockState::ReadLocked => {
-            let readers = holders.map(|holder| holder.view());
-            view.read_lock_holders = readers.take_while(|reader| left.try_take(reader)).collect();
+            for holder in holders {
+                if !left.has(holder.min_bytes()) {
+                    break;
+                }
+                let reader = holder.view();
+                if !left.try_take(&reader) {
+                    break;
+                }
+                view.read_lock_holders.push(reader);
+            }
         }
     }
     view

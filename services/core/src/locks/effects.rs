@@ -401,18 +401,19 @@ impl LocksState {
                     inside,
                 }
             }
-            BufferedEffect::AwaitMoved { namespace, moved } => Effect::AwaitWoken {
-                namespace: NamespaceRef::clone(&namespace),
-                from: moved.from,
-                wait: moved.wait,
-                attempt: moved.attempt,
-                owner: moved.owner,
-                request_id: moved.request_id.map(String::from),
-                woken: moved.woken,
-            },
+            BufferedEffect::AwaitMoved { namespace, moved } => self.await_woken_effect(&namespace, *moved),
             BufferedEffect::AwaitResolved { namespace, resolved } => self.await_resolved_effect(&namespace, *resolved),
             BufferedEffect::Closed(closed) => Effect::NamespaceClosed { namespace: closed.id() },
         }
+    }
+
+    fn await_woken_effect(&self, namespace: &NamespaceRef, moved: MovedAwait) -> Effect {
+        let MovedAwait { from, wait, attempt, owner, request_id, woken } = moved;
+        // A caller that polls gets its place with its reply. A connected session has no reply that could say it.
+        let open = self.find(namespace).ok().filter(|_| attempt == 0);
+        let not_granted = open.and_then(|open| open.status_of_woken(wait)).map(Box::new);
+        let (namespace, request_id) = (namespace.clone(), request_id.map(String::from));
+        Effect::AwaitWoken { namespace, from, wait, attempt, owner, request_id, woken, not_granted }
     }
 
     fn await_resolved_effect(&self, namespace: &NamespaceRef, resolved: ResolvedAwait) -> Effect {

@@ -86,7 +86,10 @@ impl NamespaceTxn<'_> {
         }
         self.unblock_waiters(node, owner);
         let upgrades = self.upgrades_of(node, owner);
+        let paths = self.ns.tree.len();
         self.ns.tree.prune(node);
+        // The units of those above it that nothing else is below; it takes less to remove a path than to add it.
+        self.ns.spend(paths.saturating_sub(self.ns.tree.len()) / 2);
         for position in upgrades {
             self.end_wait(position, Reason::Upgrade);
         }

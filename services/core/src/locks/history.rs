@@ -71,6 +71,26 @@ impl History {
         before - self.bytes
     }
 
+    /// Appends an event with the names of its owner, as [`Self::push`] does.
+    pub(super) fn push_event(&mut self, event: &Event, max: usize, max_bytes: u64) {
+        let record = EventRecord {
+            revision: event.revision,
+            at_ms: event.at_ms,
+            kind: event.kind,
+            owner_id: NO_OWNER,
+            owner: (&event.owner).into(),
+            process_id: &event.process_id,
+            fencing_token: event.fencing_token,
+        };
+        self.push(&record, event.claims.iter().map(|claim| (&claim.path, claim.mode)), max, max_bytes);
+    }
+
+    /// Evicts all events, and counts those up to a revision as evicted, which is not below that of the last one.
+    pub(super) fn evict_up_to(&mut self, revision: Revision) {
+        self.shrink_to(0);
+        self.compacted = revision;
+    }
+
     /// Evicts the oldest events of at least `bytes`, and no more than needed, keeping about `kept` bytes. Returns the
     /// bytes evicted.
     pub(super) fn evict(&mut self, bytes: u64, kept: u64) -> u64 {
@@ -96,25 +116,34 @@ impl History {
 
     /// Appends an event of a snapshot. Returns false if it is out of order, exceeds `max`, or is no valid event.
     pub(super) fn restore(&mut self, revision: Revision, bytes: &[u8], max: usize) -> bool {
-        let last = self.blocks.back().map_or(self.compacted, |block| block.last_revision());
-        if revision <= last || self.len >= max {
+        if revision <= self.last_revision() || self.len >= max {
             return false;
         }
         let Ok(event) = codec::decode::<Event>(bytes) else { return false };
         let fits = event.revision == revision;
         if fits {
-            let record = EventRecord {
-                revision,
-                at_ms: event.at_ms,
-                kind: event.kind,
-                owner_id: NO_OWNER,
-                owner: (&event.owner).into(),
-                process_id: &event.process_id,
-                fencing_token: event.fencing_token,
-            };
-            self.push(&record, event.claims.iter().map(|claim| (&claim.path, claim.mode)), max, u64::MAX);
+            self.push_event(&event, max, u64::MAX);
         }
         fits
+    }
+
+    /// Returns the revision of the last event, whether or not it is evicted; 0 if there was none.
+    pub(super) fn last_revision(&self) -> Revision {
+        self.blocks.back().map_or(self.compacted, |block| block.last_revision())
+    }
+
+    /// Returns the events from a revision on, each with its charge; `None` if some of them may be evicted.
+    pub(super) fn since(&self, from: Revision) -> Option<impl Iterator<Item = (u64, Event)>> {
+        if from <= self.compacted {
+            return None;
+        }
+        let start = self.blocks.partition_point(|block| block.last_revision() < from);
+        // The evicted events of the first block also precede `from`.
+        let places = self.blocks.range(start..).flat_map(move |block| {
+            let first = block.events_before(from);
+            (first..block.len()).map(move |index| (block, index))
+        });
+        Some(places.map(|(block, index)| (block.charge(index), block.event(index).to_event())))
     }
 
     pub(super) fn restore_compacted_revision(&mut self, forgotten: Revision) {

@@ -245,9 +245,8 @@ impl NamespaceTxn<'_> {
         owners: &[OwnerId],
         goes: impl Fn(&Namespace, NodeId, &Hold) -> bool,
     ) -> HoldBatch {
-        let ns = &*self.ns;
-        let holds = self.holds_of(owners).into_iter().map(|(_, node, owner)| (node, owner));
-        let holds = holds.filter(|(node, owner)| ns.hold(*node, *owner).is_some_and(|hold| goes(ns, *node, hold)));
+        let holds = self.in_order_of_path(self.find_holds(owners, goes));
+        let holds = holds.into_iter().map(|(_, node, owner)| (node, owner));
         HoldBatch { found: self.budget.take(holds), scanned_to: None }
     }
 

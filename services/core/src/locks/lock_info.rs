@@ -6,6 +6,7 @@ use holdfast_primitives::ask::{AskedList, Asks};
 use holdfast_primitives::reply_size::{ByteBudget, MAX_REPLY_BYTES};
 
 use super::end::EndCause;
+use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
@@ -17,6 +18,9 @@ use super::txn::NamespaceTxn;
 use crate::{
     AskedHolds, CommandError, Kind, LockInfo, LostHold, Reason, ReportedHold, Response, SessionNumber, WaitId,
 };
+
+/// A unit for so many holds of a session that are looked up in its report.
+const HOLDS_PER_UNIT: usize = 4;
 
 impl NamespaceTxn<'_> {
     /// Adds a part of a report that has more parts. Nothing ends yet. Reports the listed holds that the session does
@@ -135,13 +139,10 @@ impl NamespaceTxn<'_> {
         let owners = session.owners.iter().copied().collect::<Vec<OwnerId>>();
         let waits = self.unlisted_waits(&owners, report);
         let awaits = self.unlisted_awaits(&owners, report);
-        let mut unlisted = Vec::new();
-        for (_, node, owner) in self.holds_of(&owners) {
-            if self.ns.hold(node, owner).is_some_and(|hold| !hold.is_kept() && !report.keeps(node, hold.token)) {
-                unlisted.push((node, owner));
-            }
-        }
-        let number = session.facts.number;
+        let (number, holds) = (session.facts.number, usize::try_from(session.holds).unwrap_or(usize::MAX));
+        self.ns.spend(holds / HOLDS_PER_UNIT);
+        let is_unlisted = |_: &Namespace, node: NodeId, hold: &Hold| !hold.is_kept() && !report.keeps(node, hold.token);
+        let unlisted = self.find_holds(&owners, is_unlisted);
         let permits = self.ns.count_unlisted_permits((number, session_id), report, self.budget);
         let arrivals = self.ns.count_unlisted_arrivals((number, session_id), report, self.budget);
         let of_waits: usize = waits.iter().map(|position| self.ns.waiting(*position).ends()).sum();
@@ -151,13 +152,14 @@ impl NamespaceTxn<'_> {
         }
         // Those of permits and arrivals are counted one by one.
         self.budget.ends -= of_locks;
+        let unlisted = self.in_order_of_path(unlisted);
         let permits = self.end_unlisted_permits(number, session_id, report);
         let arrivals = self.end_unlisted_arrivals(number, session_id, report);
         for position in &waits {
             self.end_wait(*position, Reason::Ended);
         }
         awaits.iter().for_each(|wait| self.end_await(*wait, Reason::Ended));
-        for (node, owner) in &unlisted {
+        for (_, node, owner) in &unlisted {
             // Its client has not heard of it.
             self.owe_unheard(*node, *owner);
             self.end_hold(*node, *owner, EndCause::Released);

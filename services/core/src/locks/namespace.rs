@@ -80,6 +80,9 @@ pub(super) struct Namespace {
     pub(super) sweeps: BTreeMap<Revision, Sweep>,
     pub(super) granted_requests: Slab<GrantedRequest>,
     pub(super) history: History,
+    /// Of a namespace in a lock table in memory: the revision of the log up to which its events are here. The log also
+    /// has the events of its sessions.
+    pub(super) copied_to: Option<Revision>,
     pub(super) latches: Latches,
     pub(super) permits: PermitTable,
     pub(super) barriers: Barriers,
@@ -129,6 +132,7 @@ impl Namespace {
             sweeps: BTreeMap::new(),
             granted_requests: Slab::default(),
             history: History::default(),
+            copied_to: None,
             latches: Latches::default(),
             permits: PermitTable::default(),
             barriers: Barriers::default(),

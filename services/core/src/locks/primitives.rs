@@ -108,8 +108,9 @@ impl NamespaceTxn<'_> {
     }
 
     pub(super) fn record_table_event(&mut self, event: &TableEvent) {
-        // The units of the thing, its event and its members.
-        self.ns.spend(2 + event.members.len());
+        // The units of the thing, its places in the indexes, its owner and the event; those of each member are its own
+        // and its part of the event.
+        self.ns.spend(4 + 2 * event.members.len());
         if matches!(event.kind, EventKind::PermitsAcquired { .. } | EventKind::MembersTaken) {
             self.ns.count_grant();
         }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use super::bit_set::BitSet;
 use super::end::EndCause;
+use super::hold::Hold;
+use super::namespace::Namespace;
 use super::owner::{NO_OWNER, OwnerId, WaitKey};
 use super::queue::QueuePosition;
 use super::sessions::NamedRequest;
@@ -211,12 +213,30 @@ impl NamespaceTxn<'_> {
 
     /// Returns all holds of some owners, in order of path, then of grant.
     pub(super) fn holds_of(&self, owners: &[OwnerId]) -> Vec<(Path, NodeId, OwnerId)> {
-        let of = |owner: OwnerId| {
-            let holds = self.ns.owners.contains(owner).then(|| self.ns.owners.get(owner).holds.iter());
-            holds.into_iter().flatten().map(move |node| (node, owner))
-        };
+        self.in_order_of_path(self.find_holds(owners, |_, _, _| true))
+    }
+
+    /// Returns those holds of some owners that are meant, in no order: to order them takes several times as long.
+    pub(super) fn find_holds(
+        &self,
+        owners: &[OwnerId],
+        is_meant: impl Fn(&Namespace, NodeId, &Hold) -> bool,
+    ) -> Vec<(NodeId, OwnerId)> {
+        let (ns, mut found) = (&*self.ns, Vec::new());
+        for owner in owners.iter().copied().filter(|owner| ns.owners.contains(*owner)) {
+            for node in ns.owners.get(owner).holds.iter() {
+                if ns.hold(node, owner).is_some_and(|hold| is_meant(ns, node, hold)) {
+                    found.push((node, owner));
+                }
+            }
+        }
+        found
+    }
+
+    /// Brings holds in order of path, then of grant.
+    pub(super) fn in_order_of_path(&self, holds: Vec<(NodeId, OwnerId)>) -> Vec<(Path, NodeId, OwnerId)> {
         let token = |node, owner| self.ns.hold(node, owner).map_or(0, |hold| hold.token);
-        let holds = owners.iter().flat_map(|owner| of(*owner));
+        let holds = holds.into_iter();
         let mut holds: Vec<_> =
             holds.map(|(node, owner)| ((self.ns.tree.path_of(node), token(node, owner)), node, owner)).collect();
         holds.sort_unstable();

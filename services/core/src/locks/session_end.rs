@@ -85,6 +85,10 @@ impl NamespaceTxn<'_> {
         let session = &self.ns.sessions[session_id];
         let number = session.facts.number;
         let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
+        // Before its owners are listed, of which there may be as many.
+        if things > self.budget.ends {
+            return self.begin_session_end(session_id, why);
+        }
         let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         let things = self.ends_of_all(things, &owners);
         let permits = usize::try_from(self.ns.permits.ends_of_session(number)).unwrap_or(usize::MAX);
@@ -149,6 +153,10 @@ impl NamespaceTxn<'_> {
             waits.found.into_iter().for_each(|position| _ = self.end_wait_if_present(position));
             let (awaits, _) = self.next_awaits(AwaitsOf::Session(number), None, |_, _| true);
             awaits.into_iter().for_each(|wait| self.end_await(wait, Reason::Ended));
+        }
+        // Its owners may be many: they are listed only for a slice that ends holds.
+        if self.budget.ends == 0 {
+            return;
         }
         let Some(ending) = self.ns.ending_sessions.get(&number) else { return };
         let (why, since_ms, after_path) = (ending.reason, ending.since_ms, ending.after_path.clone());

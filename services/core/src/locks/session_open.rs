@@ -78,12 +78,15 @@ impl NamespaceTxn<'_> {
         if fits {
             facts.metadata = metadata;
         }
-        if *facts.process_id != *open.process_id {
+        let is_renamed = *facts.process_id != *open.process_id;
+        if is_renamed {
             facts.process_id = open.process_id.as_str().into();
         }
         self.ns.charged.sessions += facts.charge(&session_id);
         let (number, ttl_ms, process_id) = (facts.number, facts.ttl_ms, Arc::clone(&facts.process_id));
-        let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
+        // There may be many, and they know the process already unless it is another one.
+        let owners: Vec<OwnerId> = if is_renamed { session.owners.iter().copied().collect() } else { Vec::new() };
+        self.ns.spend(owners.len());
         for owner in owners {
             if let OwnerName::Session(name) = self.ns.owners.name_mut(owner) {
                 name.process_id = Arc::clone(&process_id);

@@ -11,10 +11,12 @@ mod ask;
 mod ends;
 mod enter;
 mod entering;
+mod events;
 mod force;
 mod garbage;
 mod memory;
 mod mirror;
+mod queries;
 mod rebuild;
 mod reported;
 mod reports;
@@ -29,11 +31,10 @@ use holdfast_mutations::{Mutation, is_enabled};
 use super::namespace::Namespace;
 use super::sessions::Session;
 use super::{LocksState, NamespaceKey};
-use crate::shard::{PendingReply, ShardState};
+use crate::shard::ShardState;
 use crate::{
     BLOCK_REVISIONS, CommandError, Durability, Effect, EntryContext, Forfeit, JobState, LocksCommand, NamespaceRef,
-    Query, Reply, Reset, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, SessionView, TableCommand,
-    TableEpoch,
+    Reply, Reset, Response, Revision, RevisionBlock, SessionEnd, SessionNumber, TableCommand, TableEpoch,
 };
 use rebuild::Rebuild;
 use request::table_command;
@@ -64,6 +65,9 @@ pub struct SoftTable {
     block: RevisionBlock,
     /// The block that follows, once the log has given it out.
     next_block: Option<RevisionBlock>,
+    /// The last revision of each earlier block, and the first one of the block after it: between them are those of the
+    /// log. A block has so many revisions that these are few.
+    gaps: Vec<(Revision, Revision)>,
     /// Sessions that have ended in the log, and not yet here.
     ended: BTreeMap<SessionNumber, SessionEnd>,
     /// Namespaces that are deleted in the log, and not yet here.
@@ -76,6 +80,10 @@ pub struct SoftTable {
     freed: BTreeSet<NamespaceKey>,
     /// Whether a step left something of these for others.
     was_behind: bool,
+    /// Namespaces with events in the log that are not here yet.
+    uncopied: BTreeSet<NamespaceKey>,
+    /// Whether a step had no budget for all of these, and left the rest for others.
+    is_copying: bool,
     /// The namespaces that were there when the epoch began.
     rebuilds: BTreeMap<NamespaceKey, Rebuild>,
     /// The namespaces of `rebuilds` in which later steps continue to enter reports.
@@ -86,7 +94,8 @@ pub struct SoftTable {
     reported: BTreeSet<SessionNumber>,
     /// Claims that were not entered, since this was last taken.
     conflicts: u64,
-    /// Whether a namespace was completed, or all that had ended in the log has ended here, since this was last taken.
+    /// Whether a namespace was completed, all that had ended in the log has ended here, or all its events are copied,
+    /// since this was last taken.
     completed: bool,
     effects: Vec<Effect>,
     garbage: TableGarbage,
@@ -100,17 +109,21 @@ impl SoftTable {
         let log = log.locks().filter(|log| is_new && log.table_epoch() == *begun)?;
         let mut common = log.common.empty();
         common.revision = if is_enabled(Mutation::SoftTokenRestart) { 0 } else { begun.block.first };
-        Some(Self {
+        let mut begun = Self {
             core: LocksState::new(common),
             epoch: begun.epoch,
             block: begun.block,
             next_block: None,
+            gaps: Vec::new(),
             ended: BTreeMap::new(),
             closed: VecDeque::new(),
             forfeited: VecDeque::new(),
             resets: VecDeque::new(),
             freed: BTreeSet::new(),
             was_behind: false,
+            // Their effects may have been taken already.
+            uncopied: log.session_durable.clone(),
+            is_copying: false,
             rebuilds: Self::rebuilds_of(log),
             entering: BTreeSet::new(),
             last_entered: None,
@@ -119,7 +132,9 @@ impl SoftTable {
             completed: false,
             effects: Vec::new(),
             garbage: TableGarbage::default(),
-        })
+        };
+        begun.copy_events_of_log(log);
+        Some(begun)
     }
 
     /// Returns the epoch.
@@ -194,7 +209,7 @@ impl SoftTable {
                 found.is_none_or(|(namespace, _, session)| is_decided(namespace, session))
             }
         };
-        is_decided && self.has_revisions() && !self.is_behind()
+        is_decided && self.has_revisions() && !self.is_behind() && !self.is_copying
     }
 
     /// Returns whether the lock table of a namespace is one of these.
@@ -211,7 +226,9 @@ impl SoftTable {
     /// Returns whether queries about the lock table of a namespace can be answered now.
     pub fn is_ready_to_answer(&self, log: &ShardState, namespace: &NamespaceRef) -> bool {
         let Some(log) = log.locks().filter(|log| self.check_epoch(log).is_ok()) else { return false };
-        !self.is_behind() && log.find(namespace).is_ok_and(|namespace| self.check_complete(namespace).is_ok())
+        !self.is_behind()
+            && !self.is_copying
+            && log.find(namespace).is_ok_and(|namespace| self.check_complete(namespace).is_ok())
     }
 
     /// Applies a command of a connected session, or a list of them. The reply awaits what it began and what later steps
@@ -270,10 +287,15 @@ impl SoftTable {
         if needs_complete(&command) {
             self.check_complete(namespace)?;
         }
-        if !std::mem::replace(&mut call.has_advanced, true) {
+        let advances = !std::mem::replace(&mut call.has_advanced, true);
+        if advances {
             self.advance(context);
         }
         self.check_settled()?;
+        if advances || !self.is_copying {
+            self.copy_events_of_log(log);
+        }
+        self.check_copied()?;
         self.mirror(context, namespace, session_id, &session.facts);
         if let Some(given_up) = self.withdraw_reported(context, (namespace, session_id, session), &command) {
             self.core.enforce_byte_limits();
@@ -294,9 +316,12 @@ impl SoftTable {
         self.begin_step(context);
     }
 
-    /// Advances the clock, and does a step of the due work, unless something has ended in the log and not yet here.
-    /// Returns true if more may be done.
+    /// Advances the clock, and does a step of the due work, unless something has ended in the log and not yet here, or
+    /// its events are still being copied. Returns true if more may be done.
     fn begin_step(&mut self, context: &EntryContext) -> bool {
+        if self.check_copied().is_err() {
+            return false;
+        }
         if self.check_settled().is_ok() {
             self.core.common.advance(context);
             self.core.begin_entry(context);
@@ -307,35 +332,7 @@ impl SoftTable {
         self.check_settled().is_ok()
     }
 
-    /// Answers a query about the lock tables. `None` if it is about something else.
-    pub fn query(&self, log: &ShardState, running_clock_ms: u64, query: &Query) -> Option<Reply> {
-        self.begin_query(log, running_clock_ms, query).map(PendingReply::finish)
-    }
-
-    /// As [`Self::query`]: the part that needs the state.
-    pub fn begin_query(&self, log: &ShardState, running_clock_ms: u64, query: &Query) -> Option<PendingReply> {
-        let log = log.locks()?;
-        let namespace = log.find(query.lock_table()?).ok()?;
-        if namespace.durability == Durability::Full {
-            return None;
-        }
-        let clock_ms = running_clock_ms.max(self.core.common.clock_ms);
-        let checked = self.check_epoch(log).and_then(|()| self.check_complete(namespace));
-        let outcome = match (checked, self.core.slot_of(&namespace.id)) {
-            (Err(rejected), _) => self.reconcile_early(log, namespace, query).unwrap_or(Err(rejected)),
-            // Nothing was ever asked for in it.
-            (Ok(()), None) => LocksState::new(self.core.common.clone()).query_empty(namespace, query)?,
-            (Ok(()), Some(_)) => match self.core.begin_query(query) {
-                Some(Ok(begun)) => return Some(PendingReply::of_locks(clock_ms, begun)),
-                Some(Err(rejected)) => Err(rejected),
-                None => self.core.query(query)?,
-            },
-        };
-        Some(Reply { outcome, clock_ms, awaits: None }.into())
-    }
-
-    /// Takes the effects on others than the callers, in order. Effects of sessions and namespaces, and readable events,
-    /// come from the log.
+    /// Takes the effects on others than the callers, in order. Effects of sessions and namespaces come from the log.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -346,61 +343,15 @@ impl SoftTable {
         if !self.has_revisions() {
             return None;
         }
-        let goes_on = self.is_behind() || !self.entering.is_empty();
+        let goes_on = self.is_behind() || self.is_copying || !self.entering.is_empty();
         if goes_on { Some(self.core.common.clock_ms) } else { self.core.next_deadline_ms() }
-    }
-
-    /// Returns the holds and waits in a namespace, and its sessions in the log. `None` if the log has its table.
-    pub fn usage(&self, log: &ShardState, running_clock_ms: u64, namespace: &NamespaceRef) -> Option<Reply> {
-        let of_log = log.locks()?.find(namespace).ok().filter(|it| it.durability == Durability::Session)?;
-        let there = self.core.slot_of(namespace).map(|slot| self.core.namespaces.get(slot));
-        let (holds, waiting) = there.map_or((0, 0), |there| (there.hold_count, there.waits.len() as u64));
-        let outcome = Ok(Response::Usage { holds, waiting, sessions: of_log.sessions.len() as u64 });
-        Some(Reply { outcome, clock_ms: running_clock_ms, awaits: None })
-    }
-
-    /// Adds the contents of these tables to the log's views of sessions and namespaces.
-    pub fn add_counts(&self, query: &Query, response: &mut Response) {
-        match (query, response) {
-            (Query::Session { namespace, .. }, Response::Session(view)) => {
-                self.add_to_sessions(namespace, std::slice::from_mut(view));
-            }
-            (Query::Sessions { namespace, .. }, Response::Sessions { sessions, .. }) => {
-                self.add_to_sessions(namespace, sessions);
-            }
-            (Query::AccountUsage { account }, Response::AccountUsage { namespaces, .. }) => {
-                for usage in namespaces {
-                    let key = NamespaceKey { account: *account, incarnation: usage.incarnation };
-                    let Some(slot) = self.core.slots.get(&key) else { continue };
-                    let namespace = self.core.namespaces.get(*slot);
-                    usage.holds += namespace.hold_count;
-                    usage.waiting += namespace.waits.len() as u64;
-                    usage.totals.add(&namespace.usage);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn add_to_sessions(&self, namespace: &NamespaceRef, views: &mut [SessionView]) {
-        let Some(namespace) = self.core.slot_of(namespace).map(|slot| self.core.namespaces.get(slot)) else { return };
-        for view in views {
-            let session = namespace.sessions.get(view.session_id.as_str());
-            if let Some(session) = session.filter(|session| session.facts.number == view.number) {
-                view.holds += session.holds;
-                view.waiting += session.waiting;
-            }
-        }
     }
 
     fn collect_effects(&mut self) {
         let is_own = |effect: &Effect| {
             let is_of_log = matches!(
                 effect,
-                Effect::SessionOpened { .. }
-                    | Effect::SessionEnded { .. }
-                    | Effect::NamespaceClosed { .. }
-                    | Effect::Events { .. }
+                Effect::SessionOpened { .. } | Effect::SessionEnded { .. } | Effect::NamespaceClosed { .. }
             );
             !is_of_log
         };
@@ -429,6 +380,7 @@ impl SoftTable {
         if self.left() < RESERVE
             && let Some(block) = self.next_block.take()
         {
+            self.gaps.push((self.block.last, block.first));
             self.block = block;
             self.core.common.revision = block.first;
         }

@@ -45,7 +45,7 @@ pub(super) struct NamespaceTxn<'a> {
 }
 
 impl NamespaceTxn<'_> {
-    /// Changes an existing hold and updates its deadline.
+    /// Changes an existing hold and, if it then ends at another time, its deadline.
     pub(super) fn change_hold(&mut self, node: NodeId, owner: OwnerId, change: impl FnOnce(&mut Hold)) {
         let mut deadlines = (None, None);
         let mut charges = ((0, 0), (0, 0));
@@ -56,6 +56,10 @@ impl NamespaceTxn<'_> {
         });
         self.ns.charged.add_hold(charges.1);
         self.ns.charged.remove_hold(charges.0);
+        // One command may change a thousand holds, and leave the deadlines of all.
+        if deadlines.0 == deadlines.1 {
+            return;
+        }
         if let Some(before) = deadlines.0 {
             self.remove_deadline(before);
         }
@@ -160,10 +164,13 @@ impl NamespaceTxn<'_> {
         self.effects.event(&self.ns.id, revision);
     }
 
-    /// Records the start or end of a session.
+    /// Records the start or end of a session, unless the log has the event.
     pub(super) fn record_session_event(&mut self, kind: EventKind, session_id: &str, process_id: &str) -> Revision {
         let max_bytes = self.since_rules_two(self.ns.limits.max_event_bytes);
         let revision = self.common.next_revision();
+        if self.ns.copied_to.is_some() {
+            return revision;
+        }
         let event = EventRecord {
             revision,
             at_ms: self.wall_ms,

@@ -1,13 +1,13 @@
 //! Conditions of locks that requests of connected sessions hold.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, Bounds, FencingToken, LockInfo, LocksCommand, MessageSeq, Response, Rules, SessionAcquire,
-    SessionAwait, SessionCommand, SessionRequest, SessionSignal, Wait, Woken,
+    Acquire, AcquireOutcome, Bounds, Effect, FencingToken, LockInfo, LocksCommand, MessageSeq, Reason, Response, Rules,
+    SessionAcquire, SessionAwait, SessionCommand, SessionRequest, SessionSignal, Wait, Woken,
 };
 
-use crate::conditions::shard;
+use crate::conditions::{shard, signal_command};
 use crate::support::{Shard, orders};
-use crate::wait_requests::{session_wait_request, write};
+use crate::wait_requests::{session_wait_request, try_request, wait_request, write};
 
 /// A connection of a session with the request `r` for the lock `l`.
 struct Connection {
@@ -91,6 +91,36 @@ fn a_signal_of_a_session_with_an_id_may_be_sent_again() {
     assert_eq!(shard.awaiting_owners(), ["b"]);
     assert_eq!(counted(one.send(&mut shard, signal(None))), (1, 0));
     shard.core.verify();
+}
+
+/// How many precede a woken request, and who blocks it.
+type WokenStatus = Option<(Option<u64>, Vec<String>)>;
+
+/// The places that the effects tell which were not taken yet.
+fn woken_statuses(shard: &mut Shard) -> Vec<WokenStatus> {
+    let place = |effect: Effect| -> Option<WokenStatus> {
+        let Effect::AwaitWoken { not_granted, .. } = effect else { return None };
+        Some(not_granted.map(|place| {
+            let blockers = place.blockers.iter().map(|blocker| blocker.holder.process_id.clone());
+            (place.queue_position, blockers.collect())
+        }))
+    };
+    shard.core.take_effects().into_iter().filter_map(place).collect()
+}
+
+#[test]
+fn a_session_that_is_woken_hears_its_place_and_who_has_the_lock() {
+    let mut shard = shard();
+    let mut one = Connection::open(&mut shard, "se_1");
+    let mut two = Connection::open(&mut shard, "se_2");
+    one.lock_and_await(&mut shard);
+    two.lock_and_await(&mut shard);
+    shard.lock_and_await("p", "c");
+    shard.granted(try_request("s", &[write("l")]));
+    shard.queued(wait_request("w", &[write("l")]), Reason::Held);
+    assert_eq!(shard.try_signal(signal_command("s", "c", true)), Some((3, 0)));
+    let behind = |number: u64| Some((Some(number), vec!["s".to_owned()]));
+    assert_eq!(woken_statuses(&mut shard), [behind(1), behind(2), None], "`p` asks for it when its call ends");
 }
 
 /// `se_1` and `b` await the condition; `se_1` was signalled and has the lock again.

@@ -1,13 +1,13 @@
 //! Sessions: epochs, messages out of order, what is left of them, and what a client knows after a resume.
 
 use holdfast_core::{
-    Acquire, CommandError, Effect, KeepAliveOutcome, Limits, LockInfo, LocksCommand, MessageSeq, Mode, Owner, Path,
-    Phase, Query, Reason, Release, ReleaseTarget, ReportedHold, Response, RevokedReason, SessionEnd, SessionKeepAlive,
-    Wait,
+    Acquire, CommandError, Effect, KeepAliveOutcome, Limits, LockInfo, LocksCommand, MessageSeq, Mode, OpenSession,
+    Owner, Path, Phase, Query, Reason, Release, ReleaseTarget, ReportedHold, Response, RevokedReason, SessionEnd,
+    SessionKeepAlive, Wait,
 };
 
 use crate::support::{Shard, assert_nothing_is_left, orders};
-use crate::wait_requests::{at, read, session_owner, session_wait_request, try_request, write};
+use crate::wait_requests::{at, open_command, read, session_owner, session_wait_request, try_request, write};
 
 fn message(epoch: u64, seq: u64) -> Option<MessageSeq> {
     Some(MessageSeq { epoch, seq })
@@ -279,6 +279,29 @@ fn a_full_namespace_refuses_one_more_session() {
     shard.open_session("se_1");
     assert!(matches!(shard.open_session_as("se_2", false, 1), Err(CommandError::QuotaExceeded { max: 1, .. })));
     shard.open_session_as("se_1", true, 2).unwrap();
+}
+
+/// They learn of the process only if it is another one.
+#[test]
+fn a_resume_costs_the_same_however_many_holders_a_session_has_unless_another_process_resumes_it() {
+    const HOLDERS: u64 = 50;
+    let mut shard = Shard::new();
+    shard.open_session("se_1");
+    for number in 0..HOLDERS {
+        let owner = Owner::Session { session_id: "se_1".into(), holder: Some(format!("t{number}")) };
+        let request = session_wait_request("se_1", &format!("r{number}"), &[write(&format!("l{number}"))]);
+        shard.granted(Acquire { owner, ..request });
+    }
+    let mut units = |open: OpenSession| {
+        let before = shard.core.units();
+        shard.run(LocksCommand::OpenSession(open)).unwrap();
+        shard.core.units() - before
+    };
+    let same = units(open_command("se_1", true, 2));
+    let other = units(OpenSession { process_id: "elsewhere".into(), ..open_command("se_1", true, 3) });
+    assert_eq!(other, same + HOLDERS);
+    assert_eq!(shard.get("l7").write_lock_holder.expect("it is held").process_id, "elsewhere");
+    shard.core.verify();
 }
 
 #[test]

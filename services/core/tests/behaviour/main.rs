@@ -58,6 +58,7 @@ mod replay;
 mod session_commands;
 mod soft_asks;
 mod soft_entering;
+mod soft_events;
 mod soft_forced;
 mod soft_grants;
 mod soft_queue;

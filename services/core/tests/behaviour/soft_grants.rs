@@ -51,6 +51,7 @@ impl Leader {
             self.table.follow(&effect);
         }
         self.table.advance(&context);
+        self.table.copy_events(&self.log.core);
         self.table.verify();
     }
 
@@ -304,14 +305,15 @@ fn a_resumed_session_has_what_its_client_lists_and_can_release_it_all() {
     }
     assert_eq!((leader.holder("a"), leader.holder("b")), (owner(&session), owner(&waiter)));
     let mut view = Response::Session(resumed.clone());
-    leader.table.add_counts(&Query::Session { namespace: soft(), session_id: "se_1".into() }, &mut view);
+    let query = Query::Session { namespace: soft(), session_id: "se_1".into() };
+    leader.table.add_counts(&leader.log.core, &query, &mut view);
     assert!(matches!(&view, Response::Session(view) if view.holds == 1), "{view:?}");
     let usage = leader.table.usage(&leader.log.core, 0, &soft()).expect("its table is here").outcome;
     assert_eq!(usage, Ok(Response::Usage { holds: 2, waiting: 0, sessions: 2 }));
 
     let account_usage = Query::AccountUsage { account: ACCOUNT };
     let mut of_account = leader.log.query(&account_usage).expect("it has namespaces");
-    leader.table.add_counts(&account_usage, &mut of_account);
+    leader.table.add_counts(&leader.log.core, &account_usage, &mut of_account);
     let Response::AccountUsage { namespaces, .. } = of_account else { panic!("{of_account:?}") };
     let holds: Vec<_> = namespaces.iter().map(|usage| (usage.name.as_str(), usage.holds)).collect();
     assert_eq!(holds, [("orders", 0), ("soft", 2)]);

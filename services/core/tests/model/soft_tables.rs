@@ -97,6 +97,7 @@ impl Run {
             leader.table.follow(&effect);
         }
         leader.table.advance(&context);
+        leader.table.copy_events(&leader.log);
         leader.log.verify();
         outcome
     }

@@ -1,6 +1,6 @@
 //! `AccountsService`.
 
-use holdfast_api::v1::{convert, usage};
+use holdfast_api::v1::{audit, cluster, convert, usage};
 use holdfast_api::{CreateAccount, CreateApiKey, CreateToken, UpdateAccount};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
@@ -94,6 +94,21 @@ impl v1::accounts_service_server::AccountsService for GrpcServices {
         let account = non_empty(&message.account_id);
         let used = self.service.usage(&caller, &context, account).await.map_err(status)?;
         Ok(Response::new(usage::usage(used)))
+    }
+
+    async fn list_audit(&self, request: Request<v1::ListAuditRequest>) -> RpcResult<v1::ListAuditResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let page = self.service.list_audit(&caller, &context, audit::list(message)).await.map_err(status)?;
+        Ok(Response::new(v1::ListAuditResponse {
+            entries: page.items.into_iter().map(audit::entry).collect(),
+            next_page_token: page.next_page_token.unwrap_or_default(),
+        }))
+    }
+
+    async fn get_cluster(&self, request: Request<v1::GetClusterRequest>) -> RpcResult<v1::Cluster> {
+        let AuthenticatedCall { caller, context, .. } = AuthenticatedCall::check(&self.service, request).await?;
+        let shown = self.service.cluster(&caller, &context).await.map_err(status)?;
+        Ok(Response::new(cluster::info(shown)))
     }
 }
 

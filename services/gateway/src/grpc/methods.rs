@@ -49,6 +49,7 @@ mod tests {
         let methods = Methods::from_descriptors().unwrap();
         for path in [
             "/holdfast.v1.AccountsService/CreateApiKey",
+            "/holdfast.v1.AccountsService/GetCluster",
             "/holdfast.v1.NamespacesService/ListNamespaces",
             "/holdfast.v1.LocksService/AcquireLock",
             "/holdfast.v1.LocksService/Await",

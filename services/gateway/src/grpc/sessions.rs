@@ -6,12 +6,13 @@ use futures::{Stream, stream};
 use holdfast_api::session_message::ClientMessage;
 use holdfast_api::v1::convert;
 use holdfast_api::v1::session_messages::{decode, encode};
-use holdfast_api::validate::message_size;
+use holdfast_api::validate::{MAX_BODY_BYTES, message_size};
 use holdfast_api::{ApiError, ApiResult, Code, CreateSession};
 use holdfast_backend::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 use holdfast_proto::v1;
 use holdfast_supervise::spawn_alongside;
 use prost::Message;
+use tokio::task::yield_now;
 use tonic::{Code as Grpc, Request, Response, Status, Streaming};
 
 use super::{AuthenticatedCall, GrpcServices, status};
@@ -77,7 +78,10 @@ async fn read_loop(mut messages: Streaming<v1::ClientMessage>, to: SessionSender
             () = to.closed() => return,
         };
         let read = match message {
-            Ok(Some(message)) => decode_one(message),
+            Ok(Some(message)) => match message.encoded_len() {
+                bytes if bytes > MAX_BODY_BYTES => Box::pin(decode_large(message, bytes)).await,
+                bytes => decode_one(message, bytes),
+            },
             Ok(None) => return,
             Err(error) if is_client_error(&error) => {
                 Err(ApiError::new(Code::InvalidArgument, format!("the message cannot be read: {}", error.message())))
@@ -100,8 +104,14 @@ async fn read_loop(mut messages: Streaming<v1::ClientMessage>, to: SessionSender
     }
 }
 
-fn decode_one(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
-    let bytes = message.encoded_len();
+/// Decodes a list of thousands of holds. It has just been read, and converting it takes as long: others are served in
+/// between.
+async fn decode_large(message: v1::ClientMessage, bytes: usize) -> ApiResult<ClientMessage> {
+    yield_now().await;
+    decode_one(message, bytes)
+}
+
+fn decode_one(message: v1::ClientMessage, bytes: usize) -> ApiResult<ClientMessage> {
     let message = decode(message)?;
     message_size(bytes, &message.payload)?;
     Ok(message)

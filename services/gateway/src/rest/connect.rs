@@ -15,13 +15,14 @@ use axum::response::Response;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{FutureExt, SinkExt, StreamExt};
 use holdfast_api::session_message::{ClientMessage, ServerMessage};
-use holdfast_api::validate::{MAX_LOCK_INFO_BYTES, message_size};
+use holdfast_api::validate::{MAX_BODY_BYTES, MAX_LOCK_INFO_BYTES, message_size};
 use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_backend::session::{
     CloseReason, ConnectionOptions, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender, slow_client_error,
 };
 use holdfast_backend::{AuthContext, CallContext, Service};
 use holdfast_supervise::SharedGroup;
+use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::call::context;
@@ -193,7 +194,13 @@ async fn read_loop(mut stream: SplitStream<WebSocket>, to: SessionSender, namesp
     let mut is_over = false;
     while let Ok(Some(frame)) = timeout(IDLE_TIMEOUT, stream.next()).await {
         let message = match frame {
-            Ok(Message::Text(text)) => decode_text(text.as_str(), namespace),
+            Ok(Message::Text(text)) => {
+                if text.len() > MAX_BODY_BYTES {
+                    // A list of thousands of holds, which took long to come together: others are served in between.
+                    yield_now().await;
+                }
+                decode_text(text.as_str(), namespace)
+            }
             Ok(Message::Binary(_)) => Err(ApiError::new(Code::InvalidArgument, "messages are text frames")),
             Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_)) => continue,
             Err(error) => Err(ApiError::new(Code::InvalidArgument, format!("the frame cannot be read: {error}"))),

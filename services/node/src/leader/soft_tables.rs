@@ -2,11 +2,11 @@
 
 mod steps;
 
-use holdfast_core::locks::SoftTable;
+use holdfast_core::locks::{Charge, SoftTable};
 use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{
-    CommandError, Effect, EntryContext, Forfeit, LocksCommand, NamespaceRef, OpenTableSession, Path, Query, Reply,
-    Response, Rules, SessionNumber, TableCommand,
+    AccountId, CommandError, Effect, EntryContext, Forfeit, LocksCommand, NamespaceRef, OpenTableSession, Path, Query,
+    Reply, Response, Rules, SessionNumber, TableCommand,
 };
 use metrics::counter;
 use tokio::time::Instant;
@@ -22,6 +22,8 @@ pub(crate) struct SoftTables {
     table: Option<SoftTable>,
     /// The tables' use of the node's memory; `None` if that memory has no limit.
     memory: Option<ShardMemory>,
+    /// Whether there was little of it when it was last charged.
+    is_memory_scarce: bool,
     /// True while a command for them is under way.
     is_writing: bool,
     /// The clock at which a leader task next does due work; absent if it sleeps until it is woken.
@@ -87,6 +89,15 @@ impl SoftTables {
         SoftTable::is_of_tables(core, namespace) && !is_ready()
     }
 
+    /// Returns true if a query about a lock table must wait: for the epoch if it reads events, any other until that
+    /// table is complete.
+    pub(super) fn must_wait_to_answer(&self, core: &ShardState, namespace: &NamespaceRef, query: &Query) -> bool {
+        match query {
+            Query::Events { .. } => SoftTable::is_of_tables(core, namespace) && self.current(core).is_none(),
+            _ => self.must_wait_for_table_of(core, namespace),
+        }
+    }
+
     /// Applies a command of a connected session. `None` if it is for the log. A command that opens a session is for the
     /// log, unless it must wait.
     pub(super) fn apply(
@@ -100,6 +111,9 @@ impl SoftTables {
         }
         if let Some(refused) = SoftTable::refused_report(core, command) {
             return Some(Reply { outcome: Err(refused), clock_ms: now_ms, awaits: None });
+        }
+        if let Some(account) = growing_account(command) {
+            self.spare_for(account);
         }
         let context = self.context(now_ms, rules);
         let Some(table) = &mut self.table else { return Some(not_begun(now_ms)) };
@@ -173,7 +187,7 @@ impl SoftTables {
                     table.complete_state(core, namespace, state);
                 }
             }
-            response => table.add_counts(query, response),
+            response => table.add_counts(core, query, response),
         }
     }
 
@@ -202,11 +216,38 @@ impl SoftTables {
 
     /// Charges the changes to the memory. Takes their effects on others than the callers.
     pub(super) fn take_effects(&mut self) -> Vec<Effect> {
-        let Some(table) = &mut self.table else { return Vec::new() };
-        if let Some(memory) = &self.memory {
+        self.charge();
+        self.table.as_mut().map(SoftTable::take_effects).unwrap_or_default()
+    }
+
+    /// Charges the changes to the memory. Events give way to locks where there is little left: first those of all
+    /// accounts, then those of whoever makes more. Those of an account over its limit give way, too, and no others.
+    fn charge(&mut self) {
+        let (Some(table), Some(memory)) = (&mut self.table, &self.memory) else { return };
+        let changed = table.take_changed_charges();
+        memory.update(&changed);
+        let was_scarce = std::mem::replace(&mut self.is_memory_scarce, memory.is_scarce());
+        if self.is_memory_scarce && !was_scarce {
+            table.evict_events(None);
+        } else if self.is_memory_scarce || memory.is_under_pressure() {
+            let gives_way = |charge: &&Charge| self.is_memory_scarce || memory.is_over_limit(charge.account);
+            changed.iter().filter(gives_way).for_each(|charge| table.evict_events(Some(charge.account)));
+        }
+        memory.update(&table.take_changed_charges());
+    }
+
+    /// Lets events give way before it is checked whether an account may have more: what other shards have taken of the
+    /// memory since, this one may not have heard of.
+    fn spare_for(&mut self, account: AccountId) {
+        if !self.memory.as_ref().is_some_and(ShardMemory::is_under_pressure) {
+            return;
+        }
+        self.charge();
+        let (Some(table), Some(memory)) = (&mut self.table, &self.memory) else { return };
+        if memory.is_over_limit(account) {
+            table.evict_events(Some(account));
             memory.update(&table.take_changed_charges());
         }
-        table.take_effects()
     }
 
     /// Returns whether there is something to write, or is due before it is expected; once, whether the tables have
@@ -261,6 +302,14 @@ impl SoftTables {
             }
             (_, None) => {}
         }
+    }
+}
+
+/// Returns the account that a command, or one of a list, may let grow. All of a list are of one session.
+fn growing_account(command: &LocksCommand) -> Option<AccountId> {
+    match command {
+        LocksCommand::Batch(commands) => commands.iter().find_map(LocksCommand::growing_account),
+        command => command.growing_account(),
     }
 }
 

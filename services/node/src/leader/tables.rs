@@ -31,6 +31,11 @@ impl LeaderState {
         self.tables.must_wait_for_table_of(core, namespace)
     }
 
+    /// Returns true if a query about a lock table in memory must wait.
+    pub(crate) fn must_wait_to_answer(&self, core: &ShardState, namespace: &NamespaceRef, query: &Query) -> bool {
+        self.tables.must_wait_to_answer(core, namespace, query)
+    }
+
     /// Applies a command of a connected session in the lock tables in memory. `None` if it is for the log.
     pub(crate) fn apply_in_memory(&mut self, core: &ShardState, now_ms: u64, command: &LocksCommand) -> Option<Reply> {
         let reported = match command {

@@ -52,11 +52,12 @@ impl ShardMachine {
         if !matches!(command, Command::AdvanceNumbers) {
             self.check_health()?;
         }
-        Ok(CommandCost { account: command.account().map(|account| account.0), units: command.min_units() })
+        let (account, kind) = (command.account().map(|account| account.0), command.cost_kind() as u8);
+        Ok(CommandCost { account, kind, units: command.min_units() })
     }
 
-    pub(crate) fn price(&self, account: u64, min_units: u64) -> u64 {
-        self.costs.lock().price(AccountId(account), min_units, Instant::now())
+    pub(crate) fn price(&self, account: u64, kind: u8, min_units: u64) -> u64 {
+        self.costs.lock().price((AccountId(account), kind), min_units, Instant::now())
     }
 
     /// Returns whether the recent commands of an account cost much more than their minimum.
@@ -65,7 +66,7 @@ impl ShardMachine {
     }
 
     #[cfg(test)]
-    pub(crate) fn record_cost(&self, account: AccountId, min_units: u64, units: u64) {
-        self.costs.lock().record(account, min_units, units, Instant::now());
+    pub(crate) fn record_cost(&self, account: AccountId, kind: u8, min_units: u64, units: u64) {
+        self.costs.lock().record((account, kind), min_units, units, Instant::now());
     }
 }

@@ -230,7 +230,7 @@ impl ShardMachine {
     fn begin_outage(&self, failed_entry: &FailedEntry, history_end: u64) -> Outage {
         let mut inner = self.inner.lock();
         if inner.core.is_some() {
-            // A command that can't be decoded: the state is unchanged, but behind.
+            // A command that can't be decoded leaves the state behind, and a panic outside of a step anywhere.
             self.fail(&mut inner);
         } else if *self.health.borrow() != ShardHealth::Healthy {
             // What it was made of up to an earlier entry is no part of a snapshot without the sections up to this one.
@@ -370,7 +370,7 @@ impl ShardMachine {
     /// Returns an empty machine of the same shard, to replay its history on.
     pub(crate) fn for_rebuild(&self) -> Self {
         let empty = Self::new(self.application, &self.shard, self.bounds.clone(), self.observer.clone());
-        let empty = empty.with_markers(self.steps.clone(), self.fatal.clone());
+        let empty = empty.with_markers(self.steps.clone(), self.fatal.clone()).with_slices(self.slice_commands);
         empty.set_exceptions(self.exceptions());
         empty
     }

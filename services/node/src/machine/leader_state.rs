@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::slices::free_in_background;
 use super::{Inner, ShardMachine};
 use crate::leader::{LeaderState, Takeover};
+use crate::memory::NodeMemory;
 
 impl Inner {
     /// Takes the leader state out. One of the same term, if there is another, continues its attempts.
@@ -117,6 +118,11 @@ impl ShardMachine {
         drop(inner);
         self.leader_state_changed.notify_waiters();
         self.expiry_resolved.notify_waiters();
+    }
+
+    /// Returns the node's memory for lock tables that are in no log; one without a limit if there is none.
+    pub(crate) fn table_memory(&self) -> NodeMemory {
+        self.inner.lock().table_memory.clone().unwrap_or_else(|| NodeMemory::of_tables(u64::MAX))
     }
 
     /// Is `Some`, with the reason, from the moment that the leader state fails until it is built again.

@@ -25,15 +25,33 @@ use crate::leader::{LeaderState, release};
 use crate::run_markers::{FatalStep, StepMarkers};
 use crate::{failure, mutations};
 
-/// Commands in an apply slice.
-pub(super) const MAX_SLICE_COMMANDS: usize = 128;
+/// Commands in an apply slice, unless tests set fewer.
+pub const MAX_SLICE_COMMANDS: usize = 128;
 /// Effects passed to the leader state, and items removed from indexes, in an apply slice: more than its commands
 /// produce, except for the end of a namespace.
 const MAX_SLICE_EFFECTS: usize = 1_024;
-/// Effects passed between two looks at the time.
-const EFFECTS_AT_ONCE: usize = 32;
-/// A slice starts no further command after this time, and passes few further effects.
+/// A slice starts no further command that would end after this time, and passes no further effect then.
 const MAX_SLICE_TIME: Duration = Duration::from_millis(1);
+/// The time that a unit of a command takes, to see whether a slice has time for one: a command that takes as long as a
+/// slice begins its own.
+const UNIT_TIME: Duration = Duration::from_nanos(250);
+
+/// The processor time of one in so many slices is measured: to read it is a system call, two for each slice.
+const SLICES_PER_MEASURE: u8 = 16;
+/// After a slice that took so long, the next one is measured in any case.
+const LONG_SLICE: Duration = Duration::from_micros(250);
+
+/// Observes what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
+pub trait ApplyObserver: Send + Sync + 'static {
+    /// A replica's state was initialized, empty.
+    fn initialized(&self, shard: &str, state: &ShardState);
+    /// An entry was applied: its commands, one reply for each, and the state after it.
+    fn applied(&self, shard: &str, header: EntryHeader, commands: &[Bytes], replies: &[Bytes], state: &ShardState);
+    /// A slice of an entry was applied that is not its last. So many commands are done, those of lists one by one.
+    fn progressed(&self, _shard: &str, _header: EntryHeader, _commands: usize) {}
+    /// The state was replaced by that of a snapshot.
+    fn restored(&self, shard: &str, state: &ShardState);
+}
 
 /// An entry and how far it is applied.
 pub(super) struct Entry<'a> {
@@ -43,9 +61,8 @@ pub(super) struct Entry<'a> {
     remaining: vec::IntoIter<Command>,
     /// The batch among them that is applied in part.
     batch: Option<PartialBatch>,
-    /// Of the current command: its account, minimum cost, and the units spent before it. Known on the leader only,
-    /// since only a leader forms entries.
-    expected: Option<(AccountId, u64, u64)>,
+    /// Of the current command. Known on the leader only, since only a leader forms entries.
+    expected: Option<ExpectedCost>,
     /// Whether replies are encoded.
     encode_replies: bool,
     /// Namespaces that are set aside before the clock advances.
@@ -53,6 +70,8 @@ pub(super) struct Entry<'a> {
     /// How much is left out.
     exceptions: u32,
     replies: Vec<Bytes>,
+    /// Commands that are done, those of batches one by one.
+    done: usize,
     has_advanced: bool,
     /// The current step.
     step: ApplyStep,
@@ -60,6 +79,15 @@ pub(super) struct Entry<'a> {
     noted: Option<(&'a StepMarkers, FatalStep)>,
     /// True when every command is applied and every effect processed.
     is_done: bool,
+}
+
+/// What is known of the cost of a command before it.
+struct ExpectedCost {
+    account: AccountId,
+    kind: u8,
+    min_units: u64,
+    /// The units spent before it.
+    before: u64,
 }
 
 impl<'a> Entry<'a> {
@@ -81,6 +109,7 @@ impl<'a> Entry<'a> {
             left_out: Vec::new(),
             exceptions: 0,
             replies,
+            done: 0,
             has_advanced: false,
             step: ApplyStep::Expiry,
             noted: None,
@@ -106,6 +135,18 @@ impl<'a> Entry<'a> {
         self.batch.is_some() || self.remaining.len() > 0
     }
 
+    /// Returns the minimum cost of the next command in units; `None` if there is none.
+    fn next_min_units(&self) -> Option<u64> {
+        if let Some(batch) = &self.batch {
+            return batch.remaining.as_slice().first().map(LocksCommand::min_units);
+        }
+        self.remaining.as_slice().first().map(|next| match next {
+            // It is applied in part.
+            Command::Locks(LocksCommand::Batch(commands)) => commands.first().map_or(0, LocksCommand::min_units),
+            next => next.min_units(),
+        })
+    }
+
     /// Takes the next command, or the next one of the current batch.
     fn next_command(&mut self, core: &ShardState, is_leader: bool) -> Option<Command> {
         if let Some(batch) = &mut self.batch {
@@ -113,8 +154,10 @@ impl<'a> Entry<'a> {
         }
         let command = self.remaining.next()?;
         self.begin_step(ApplyStep::Command(u32::try_from(self.replies.len()).unwrap_or(u32::MAX)));
-        let account = command.account().filter(|_| is_leader);
-        self.expected = account.map(|account| (account, command.min_units(), core.units()));
+        self.expected = command.account().filter(|_| is_leader).map(|account| {
+            let (kind, min_units) = (command.cost_kind() as u8, command.min_units());
+            ExpectedCost { account, kind, min_units, before: core.units() }
+        });
         match command {
             Command::Locks(LocksCommand::Batch(commands)) if commands.len() > 1 => {
                 let mut batch = PartialBatch::new(commands);
@@ -165,6 +208,12 @@ impl PartialBatch {
 }
 
 impl ShardMachine {
+    /// Applies so many commands in a slice, at least one.
+    pub(crate) fn with_slices(mut self, commands: usize) -> Self {
+        self.slice_commands = commands.max(1);
+        self
+    }
+
     /// Applies a whole section while the node applies no other, and notes each step before it. `left_out` is how much
     /// is left out of it.
     pub(super) fn apply_marked<'a>(
@@ -188,7 +237,7 @@ impl ShardMachine {
     /// Applies the next slice.
     pub(super) fn apply_next_slice<'a>(&'a self, mut entry: Entry<'a>) -> Result<Applied<'a>, ApplyFailure> {
         let mut inner = self.inner.lock();
-        let (began, cpu_time) = (Instant::now(), thread_cpu_time());
+        let (began, cpu_time) = (Instant::now(), (inner.unmeasured_slices == 0).then(thread_cpu_time));
         inner.drop_takeover();
         let Inner { core, leader_state, .. } = &mut *inner;
         let Some(core) = core else { return Err(failure::already_failed()) };
@@ -203,9 +252,17 @@ impl ShardMachine {
                 if let Some(panicked) = leader_state_panic {
                     self.drop_leader_state(&mut inner, &panicked);
                 }
+                let took = began.elapsed();
+                inner.unmeasured_slices = match inner.unmeasured_slices {
+                    _ if took >= LONG_SLICE => 0,
+                    0 => SLICES_PER_MEASURE - 1,
+                    left => left - 1,
+                };
                 drop(inner);
-                self.slice_seconds.record(began.elapsed());
-                self.slice_cpu_seconds.record(thread_cpu_time().saturating_sub(cpu_time));
+                self.slice_seconds.record(took);
+                if let Some(before) = cpu_time {
+                    self.slice_cpu_seconds.record(thread_cpu_time().saturating_sub(before));
+                }
                 release(released);
                 if !(purged.is_empty() && garbage.is_empty()) {
                     free_in_background((purged, garbage));
@@ -237,7 +294,7 @@ impl ShardMachine {
         let EntryHeader { rules, now_ms, wall_ms, .. } = entry.header;
         let context = EntryContext { now_ms, wall_ms, rules: Rules(rules) };
         // Further commands run only after all effects of earlier ones are processed.
-        let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };
+        let commands = if core.has_effects() { 0 } else { self.slice_commands };
         let (mut has_done_some, mut costs) = (false, Vec::new());
         if !entry.has_advanced {
             entry.begin_step(ApplyStep::Expiry);
@@ -249,22 +306,26 @@ impl ShardMachine {
             (entry.has_advanced, has_done_some) = (true, true);
         }
         for _ in 0..commands {
-            if has_done_some && entry.has_commands() && began.elapsed() >= MAX_SLICE_TIME {
+            if has_done_some && entry.next_min_units().is_some_and(|units| !has_time_for(began, units)) {
                 break;
             }
             let Some(command) = entry.next_command(core, table.is_some()) else { break };
+            entry.done += 1;
             let reply = apply_command(core, table, &context, command, entry.encode_replies);
             entry.add_reply(reply);
             if entry.batch.is_none()
-                && let Some((account, min_units, before)) = entry.expected
+                && let Some(expected) = entry.expected.take()
             {
-                costs.push((account, min_units, core.units() - before));
+                let units = core.units() - expected.before;
+                costs.push((expected, units));
             }
             has_done_some = true;
         }
         if !costs.is_empty() {
-            let (mut known, now) = (self.costs.lock(), Instant::now());
-            costs.into_iter().for_each(|(account, min_units, units)| known.record(account, min_units, units, now));
+            let mut known = self.costs.lock();
+            for (ExpectedCost { account, kind, min_units, .. }, units) in costs {
+                known.record((account, kind), min_units, units, began);
+            }
         }
         pass_effects(core, table, &context, began);
         // Also after a panic in it: the state that it is built again from has what it was not told.
@@ -272,8 +333,12 @@ impl ShardMachine {
             core.drop_effects();
         }
         entry.is_done = !entry.has_commands() && !core.has_effects() && !core.purge_indexes(MAX_SLICE_EFFECTS);
-        if let Some(observer) = self.observer.as_ref().filter(|_| entry.is_done) {
-            observer.applied(&self.shard, entry.header, entry.commands, &entry.replies, core);
+        match &self.observer {
+            Some(observer) if entry.is_done => {
+                observer.applied(&self.shard, entry.header, entry.commands, &entry.replies, core);
+            }
+            Some(observer) => observer.progressed(&self.shard, entry.header, entry.done),
+            None => {}
         }
         if table.update(LeaderState::needs_wakeup) == Some(true) {
             self.leader_state_changed.notify_waiters();
@@ -281,19 +346,26 @@ impl ShardMachine {
     }
 }
 
-/// Passes effects to the leader state, if there is one: under the same lock, so that it lags by at most the effects of the
-/// next slice.
+/// Returns whether a slice has time for a command of so many units.
+fn has_time_for(began: Instant, min_units: u64) -> bool {
+    let units = u32::try_from(min_units).unwrap_or(u32::MAX);
+    began.elapsed().saturating_add(UNIT_TIME.saturating_mul(units)) < MAX_SLICE_TIME
+}
+
+/// Passes effects to the leader state, if there is one: under the same lock, so that it lags by at most the effects of
+/// the next slice.
 fn pass_effects(core: &mut ShardState, table: &mut AppliedLeaderState<'_>, context: &EntryContext, began: Instant) {
     table.update(|table| table.begin_entry(context));
     let mut passed = 0;
     while table.is_some() && passed < MAX_SLICE_EFFECTS {
-        let (effects, core) = (core.take_effects_up_to(EFFECTS_AT_ONCE), &*core);
+        // One by one: the views in a single one may take a third of a slice.
+        let (effects, core) = (core.take_effects_up_to(1), &*core);
         if effects.is_empty() {
             break;
         }
         passed += effects.len();
         table.update(|table| effects.into_iter().for_each(|effect| table.on_entry_effect(core, effect)));
-        if began.elapsed() >= MAX_SLICE_TIME {
+        if core.has_effects() && began.elapsed() >= MAX_SLICE_TIME {
             break;
         }
     }

@@ -8,8 +8,6 @@ use holdfast_core::{
 use holdfast_replication::{ApplyStep, Continuation};
 use tokio::time::{Duration, Instant};
 
-use super::slices::MAX_SLICE_COMMANDS;
-
 use super::*;
 use crate::leader::Attachment;
 use crate::testing::{self, finish};
@@ -24,6 +22,24 @@ impl ApplyObserver for PanickingObserver {
         let mut entries = self.0.lock();
         *entries += 1;
         assert!(*entries < 2, "a bug");
+    }
+
+    fn restored(&self, _: &str, _: &ShardState) {}
+}
+
+/// How far entries came, each time as so many commands, and whether that was all of the entry.
+#[derive(Default)]
+struct ProgressObserver(Mutex<Vec<(usize, bool)>>);
+
+impl ApplyObserver for ProgressObserver {
+    fn initialized(&self, _: &str, _: &ShardState) {}
+
+    fn applied(&self, _: &str, _: EntryHeader, commands: &[Bytes], _: &[Bytes], _: &ShardState) {
+        self.0.lock().push((commands.len(), true));
+    }
+
+    fn progressed(&self, _: &str, _: EntryHeader, commands: usize) {
+        self.0.lock().push((commands, false));
     }
 
     fn restored(&self, _: &str, _: &ShardState) {}
@@ -111,6 +127,27 @@ async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
     assert_eq!(machine.with_leader_state(TERM, |_, _| ()), None, "what is half changed answers nobody");
     assert!(query_waits(&machine).is_some());
     machine.apply(header(1_000), &[deletion()], ReplyMode::Encode).expect("the state is sound");
+}
+
+#[test]
+fn all_commands_of_a_section_are_decoded_step_by_step_before_the_first_is_applied() {
+    let machine = || ShardMachine::new(Application::Locks, "locks_00", None, None);
+    let (applying, unchanged) = (machine(), machine());
+    let encoded = |command: LocksCommand| Bytes::from(codec::encode(&Command::Locks(command)));
+    let large = |number: usize| encoded(testing::acquire(&format!("{number}{}", "x".repeat(100_000))));
+    let mut commands: Vec<Bytes> = (0..6).map(large).collect();
+    commands.insert(0, encoded(testing::open_namespace()));
+    let unreadable = [commands.clone(), vec![Bytes::from_static(b"no command")]].concat();
+    let (mut applied, mut steps) = (applying.apply(header(1_000), &unreadable, ReplyMode::Skip), 0);
+    while let Ok(rest) = applied {
+        steps += 1;
+        applied = part(rest)();
+    }
+    let failure = applied.err().expect("the last one can't be read");
+    assert_eq!((steps, failure.step), (2, ApplyStep::Command(7)));
+    assert!(applying.usage() == unchanged.usage());
+    finish(applying.apply(header(1_000), &commands, ReplyMode::Skip).expect("it is sound"));
+    assert_eq!(applying.usage().holds, 6);
 }
 
 /// Notes whether the lock of the state is free whenever a caller is woken.
@@ -329,6 +366,39 @@ async fn a_long_batch_is_applied_in_slices_with_the_reply_and_the_state_of_one_s
     });
     assert_eq!(replies, expected);
     assert_eq!(sliced.inner.lock().core.as_ref(), Some(&*core));
+}
+
+/// Time stands still, so it ends a slice only by what the next command takes.
+#[tokio::test(start_paused = true)]
+async fn a_command_as_long_as_a_slice_begins_its_own() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    let paths = (0..2_100).map(|number| Path::flat(format!("l{number}"))).collect();
+    let (namespace, owner) = (testing::namespace(), Owner::Process("p".into()));
+    let what = ReleaseTarget::Paths { paths, fencing_token: None };
+    let release = Command::Locks(LocksCommand::Release(Release { namespace, owner, what, message: None }));
+    assert!(release.min_units() > 4_096);
+    let commands = [opening(), acquire(0), Bytes::from(codec::encode(&release)), acquire(1)];
+
+    let rest = part(machine.apply(header(1_000), &commands, ReplyMode::Encode).expect("it is sound"));
+    assert_eq!(held(&machine, 0), (1, true));
+    let replies = finish(rest().expect("it is sound"));
+    assert_eq!((held(&machine, 0), held(&machine, 1)), ((1, false), (1, true)));
+    assert_eq!(replies.len(), commands.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_hears_of_each_slice_with_the_commands_of_lists_one_by_one() {
+    let observer = Arc::new(ProgressObserver::default());
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, Some(observer.clone())).with_slices(2);
+    let list = LocksCommand::Batch((1..=3).map(|number| testing::acquire(&format!("l{number}"))).collect());
+    let list = Bytes::from(codec::encode(&Command::Locks(list)));
+    let apply = |commands: &[Bytes]| {
+        finish(machine.apply(header(1_000), commands, ReplyMode::Encode).expect("it is sound"));
+        std::mem::take(&mut *observer.0.lock())
+    };
+    assert_eq!(apply(&[opening(), acquire(0)]), [(2, true)]);
+    assert_eq!(apply(&[acquire(4), list, acquire(5)]), [(2, false), (4, false), (3, true)]);
+    assert_eq!(machine.for_rebuild().slice_commands, 2);
 }
 
 #[tokio::test(start_paused = true)]

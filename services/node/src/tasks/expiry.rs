@@ -67,7 +67,10 @@ pub(super) async fn run(leading: LeaderContext) {
                 continue;
             }
         }
-        if !seen.has_backlog && !tick_rounds.join(next, Instant::now()) {
+        let now = Instant::now();
+        // A deadline that becomes later wakes nobody.
+        let due = signals.borrow().next_deadline_ms.map(|due_ms| leads.clock.instant_of(due_ms));
+        if due.is_none_or(|due| due > now) || (!seen.has_backlog && !tick_rounds.join(next, now)) {
             continue;
         }
         match shard.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await {

@@ -9,8 +9,8 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 use super::LeaderContext;
 use crate::replica::ShardReplica;
 
-/// Sessions in one entry.
-const MAX_BATCH: usize = 1_000;
+/// Sessions in one entry: they are marked in one step, so no more than a fraction of a slice allows.
+const MAX_BATCH: usize = 256;
 /// Timeout of the entry, after which the task checks its outcome.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay between attempts while no entry can be written.

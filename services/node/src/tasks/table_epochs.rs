@@ -21,12 +21,15 @@ pub(super) async fn run(leading: LeaderContext) {
     let machine = &shard.machine;
     // A run that failed may have left a command under way.
     machine.inspect_as_leader(leads.term, |core, table| table.table_written(core, &NOTHING, None));
-    let mut signals = machine.signals();
+    let (mut signals, memory) = (machine.signals(), machine.table_memory());
     let mut steps = 0;
     loop {
         signals.borrow_and_update();
         let mut changed = std::pin::pin!(machine.leader_state_changed().notified());
         changed.as_mut().enable();
+        // Events of this shard give way to locks of others also while nobody calls.
+        let mut scarce = std::pin::pin!(memory.became_scarce().notified());
+        scarce.as_mut().enable();
         let command = machine.inspect_as_leader(leads.term, |core, table| table.next_table_command(core)).flatten();
         if let Some(command) = command {
             write(&leading, &command).await;
@@ -55,6 +58,7 @@ pub(super) async fn run(leading: LeaderContext) {
         };
         tokio::select! {
             () = changed => {}
+            () = scarce => {}
             () = due => {}
             changed = signals.changed() => if changed.is_err() { return },
         }

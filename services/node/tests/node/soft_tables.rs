@@ -6,11 +6,11 @@ use std::sync::Arc;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
 use holdfast_core::{
-    AccountId, AcquireOutcome, Actor, AuditAction, Audited, Claim, Command, CommandError, Durability, FencingToken,
-    Incarnation, KeepAliveOutcome, Limits, LocksCommand, MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef,
-    OpenSession, OpenTableSession, Owner, Path, Query, Reply, ReportedHold, ReportedRequest, RequestId, Response,
-    SessionAcquire, SessionCommand, SessionKeepAlive, SessionRequest, SessionView, TableCommand, TableReport,
-    TableState, Wait, codec,
+    AccountId, AcquireOutcome, Actor, AuditAction, Audited, Claim, Command, CommandError, Durability, EventKind,
+    FencingToken, Incarnation, KeepAliveOutcome, Kinds, Limits, LocksCommand, MessageSeq, Metadata, Mode,
+    NamespaceMessage, NamespaceRef, OpenSession, OpenTableSession, Owner, Path, Query, Reply, ReportedHold,
+    ReportedRequest, RequestId, Response, Revision, SessionAcquire, SessionCommand, SessionKeepAlive, SessionRequest,
+    SessionView, TableCommand, TableReport, TableState, Wait, codec,
 };
 use holdfast_node::{Node, NodeOptions};
 use holdfast_proto::internal::answer::Outcome;
@@ -152,6 +152,17 @@ async fn table_state(node: &Node) -> TableState {
     }
 }
 
+/// The kinds of the events from a revision on, and where to read on.
+async fn events(node: &Node, from: Revision) -> Result<(Vec<EventKind>, Revision), CommandError> {
+    let (namespace, prefix, kinds, limit) = (soft(), Path::default(), Kinds::LOCKS, 100);
+    match query(node, Query::Events { namespace, from_revision: Some(from), prefix, kinds, limit }).await? {
+        Response::Events { events, next_revision, .. } => {
+            Ok((events.into_iter().map(|event| event.kind).collect(), next_revision))
+        }
+        other => panic!("no events: {other:?}"),
+    }
+}
+
 async fn open_namespace(node: &Node) {
     let message = NamespaceMessage::open_durable(soft(), Limits::default(), Durability::Session);
     let deliver = LocksCommand::Deliver { source: "namespaces_00".to_owned(), number: 1, message };
@@ -182,6 +193,39 @@ async fn a_leader_grants_from_its_memory_in_order() {
     };
     assert_eq!(sessions.iter().map(|session| session.holds).collect::<Vec<_>>(), [0, 1]);
     assert!(table_state(&node).await.is_ready());
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_are_those_of_sessions_and_locks_and_begin_anew_with_each_leader() {
+    let (dir, secret) = (tempdir().expect("there is a disk"), ClusterSecret::generate().expect("there is chance"));
+    let node = start(dir.path(), &secret).await;
+    open_namespace(&node).await;
+    // It waits for the epoch to begin, and hears where its events do.
+    let begins = events(&node, Revision::MAX).await;
+    let Err(CommandError::RevisionCompacted { oldest: first }) = begins else { panic!("not begun: {begins:?}") };
+    let session = open(&node, "se_1").await;
+    let token = token_of(send(&node, &session, 1, acquire()).await);
+    let release = SessionRequest::Release { request_id: "r".to_owned(), is_known: true };
+    assert_eq!(send(&node, &session, 2, release).await, Ok(Response::Done));
+    let Ok((kinds, next)) = events(&node, first).await else { panic!("they are remembered") };
+    assert_eq!(kinds, [EventKind::SessionOpened, EventKind::Acquired, EventKind::Released]);
+    assert_eq!(events(&node, token).await, Ok((kinds[1..].to_vec(), next)), "a token is the revision of a grant");
+    node.stop().await;
+
+    let node = start(dir.path(), &secret).await;
+    let later = open(&node, "se_2").await;
+    let state = table_state(&node).await;
+    assert!(!state.is_ready() && state.epoch >= next, "{state:?}");
+    let compacted = Err(CommandError::RevisionCompacted { oldest: state.epoch });
+    assert_eq!((events(&node, first).await, events(&node, next).await), (compacted.clone(), compacted));
+    let Ok((kinds, _)) = events(&node, state.epoch).await else { panic!("its table need not be complete") };
+    assert_eq!(kinds, [EventKind::SessionOpened]);
+    let close = LocksCommand::CloseSession { namespace: soft(), session_id: "se_1".into(), message: None };
+    assert_eq!(apply(&node, close).await, Ok(Response::Done));
+    token_of(send(&node, &later, 1, acquire()).await);
+    let Ok((kinds, _)) = events(&node, state.epoch).await else { panic!("they are remembered") };
+    assert_eq!(kinds, [EventKind::SessionOpened, EventKind::SessionEnded, EventKind::Acquired]);
     node.stop().await;
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use backon::{ExponentialBuilder, Retryable};
-use holdfast_auth::Secret;
+use holdfast_auth::{OperatorToken, OperatorVerifier, Secret};
 use reqwest::{Method, RequestBuilder, Url};
 use serde_json::Value;
 
@@ -82,6 +82,11 @@ impl Client {
     /// Returns a client with another credential.
     pub fn with_bearer(&self, bearer: Secret) -> Self {
         Self { bearer, ..self.clone() }
+    }
+
+    /// Returns whether its credential is this operator token. Nothing is sent.
+    pub fn has_operator_token(&self, token: &OperatorToken) -> bool {
+        OperatorToken::parse(self.bearer.expose()).is_ok_and(|own| OperatorVerifier::new(token).accepts(&own))
     }
 
     /// Sends a GET request.
@@ -185,6 +190,14 @@ mod tests {
         for text in ["http://127.0.0.1:8080", "http://127.0.0.1:8080/"] {
             assert_eq!(text.parse::<BaseUrl>().unwrap().to_string(), "http://127.0.0.1:8080");
         }
+    }
+
+    #[test]
+    fn a_client_knows_its_operator_token() {
+        let [own, other] = [(); 2].map(|()| OperatorToken::generate().unwrap());
+        let client = Client::new("http://127.0.0.1:8080".parse().unwrap(), own.reveal().clone()).unwrap();
+        assert!(client.has_operator_token(&own) && !client.has_operator_token(&other));
+        assert!(!client.with_bearer(Secret::new("hf_key")).has_operator_token(&own));
     }
 
     #[test]

@@ -9,10 +9,14 @@ use super::barrier::{Arrival, Barrier};
 use super::party::{ArrivalKey, Party};
 use crate::kit::Kit;
 use crate::permits::Requester;
+use crate::reply_size::ByteBudget;
 use crate::{
     ArrivalView, BarrierAnswer, BarrierCommand, BarrierQuery, BarrierView, CommandError, MAX_ARRIVALS_IN_REPLY, Path,
     ReportedPermits, Response, SessionNumber, WaitAtBarrier, page,
 };
+
+/// Bytes of the arrivals in a response. No page follows, so it is larger than one of a list.
+const MAX_ARRIVALS_BYTES: usize = 1024 * 1024;
 
 impl Barriers {
     /// Replies to a query. The requester is the owner that a wait names.
@@ -126,13 +130,15 @@ impl Barrier {
     fn arrivals_page(&self) -> Vec<ArrivalView> {
         let most = self.gathered.len() + self.inside.as_ref().map_or(0, |inside| inside.arrivals.len());
         let most = most.min(MAX_ARRIVALS_IN_REPLY as usize);
-        let (shown, _) = page::collect(self.arrivals().take(most), MAX_ARRIVALS_IN_REPLY, |it| self.arrival_view(it));
+        let mut left = ByteBudget::new(MAX_ARRIVALS_BYTES);
+        let views = self.arrivals().take(most).map(|arrival| self.arrival_view(arrival));
+        let shown: Vec<ArrivalView> = views.take_while(|view| left.try_take(view)).collect();
         if shown.len() == most {
             return shown;
         }
         let bare =
             |arrival: &Arc<Arrival>| ArrivalView { metadata: crate::Metadata::new(), ..self.arrival_view(arrival) };
-        page::collect(self.arrivals().take(most), MAX_ARRIVALS_IN_REPLY, bare).0
+        self.arrivals().take(most).map(bare).collect()
     }
 
     fn arrival_view(&self, arrival: &Arrival) -> ArrivalView {

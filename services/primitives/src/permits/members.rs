@@ -33,6 +33,9 @@ pub(super) struct Members {
     gone: BTreeSet<Arc<str>>,
 }
 
+/// Until when a member rests, on the shard clock, and the revision at which its hold ended.
+pub(super) type MemberRest = (u64, Revision);
+
 /// A member of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
@@ -57,8 +60,8 @@ impl Member {
         Self { is_disabled, is_leaving, metadata, free_since, resting_until_ms, hold, ready }
     }
 
-    /// Returns until when it rests, on the shard clock, and the revision at which its hold ended.
-    pub(super) fn rest(&self) -> Option<(u64, Revision)> {
+    /// Returns its rest, if it rests.
+    pub(super) fn rest(&self) -> Option<MemberRest> {
         Some((self.resting_until_ms?, self.free_since))
     }
 
@@ -132,16 +135,55 @@ impl Members {
         member
     }
 
-    /// Changes a member.
-    pub(super) fn change(&mut self, name: &str, change: impl FnOnce(&mut Member)) {
-        let Some(name) = self.name_of(name) else { return };
-        if let Some(mut member) = self.take(&name) {
-            change(&mut member);
-            self.put(&name, member);
+    /// Changes a member where it is, and returns its rest before and after. One that stays the same costs a look: a
+    /// configuration names a thousand members of which few are others than before.
+    pub(super) fn change(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Member),
+    ) -> Option<(Option<MemberRest>, Option<MemberRest>)> {
+        let (name, before) = self.by_name.get_key_value(name)?;
+        let (name, before) = (Arc::clone(name), Arc::clone(before));
+        let mut changed = Member::clone(&before);
+        change(&mut changed);
+        let rests = (before.rest(), changed.rest());
+        if changed != *before {
+            self.replace(&name, &before, changed);
+        }
+        Some(rests)
+    }
+
+    /// Finds the first request for a member anew.
+    fn refresh(&mut self, name: &Arc<str>) {
+        if let Some(before) = self.by_name.get(name).map(Arc::clone) {
+            self.replace(name, &before, Member::clone(&before));
         }
     }
 
-    fn put(&mut self, name: &Arc<str>, mut member: Member) {
+    /// Puts a member where the one is that has been there before.
+    fn replace(&mut self, name: &Arc<str>, before: &Member, member: Member) {
+        self.remove_from_indexes(name, before);
+        let member = Arc::new(self.add_to_indexes(name, member));
+        if let Some(there) = self.by_name.get_mut(name) {
+            *there = member;
+        }
+        self.record_gone(name);
+    }
+
+    fn put(&mut self, name: &Arc<str>, member: Member) {
+        let member = Arc::new(self.add_to_indexes(name, member));
+        self.by_name.insert(Arc::clone(name), member);
+        self.record_gone(name);
+    }
+
+    fn take(&mut self, name: &str) -> Option<Member> {
+        let (name, member) = self.by_name.remove_entry(name)?;
+        self.remove_from_indexes(&name, &member);
+        Some(Member { ready: None, ..Arc::unwrap_or_clone(member) })
+    }
+
+    /// Counts a member and, if it is free, records who is next for it. Returns it with that.
+    fn add_to_indexes(&mut self, name: &Arc<str>, mut member: Member) -> Member {
         self.bytes += of_member(name, member.metadata.len());
         self.leaving += u64::from(member.is_leaving);
         member.ready = None;
@@ -150,22 +192,18 @@ impl Members {
             member.ready = self.first_for(name);
             self.ready.extend(member.ready.map(|rank| (rank, Arc::clone(name))));
         }
-        self.by_name.insert(Arc::clone(name), Arc::new(member));
-        self.record_gone(name);
+        member
     }
 
-    fn take(&mut self, name: &str) -> Option<Member> {
-        let (name, member) = self.by_name.remove_entry(name)?;
-        let mut member = Arc::unwrap_or_clone(member);
-        self.bytes -= of_member(&name, member.metadata.len());
+    fn remove_from_indexes(&mut self, name: &Arc<str>, member: &Member) {
+        self.bytes -= of_member(name, member.metadata.len());
         self.leaving -= u64::from(member.is_leaving);
-        if let Some(rank) = member.ready.take() {
+        if let Some(rank) = member.ready {
             self.ready.remove(&rank);
         }
         if member.is_free() {
-            self.free.remove(&(member.free_since, name));
+            self.free.remove(&(member.free_since, Arc::clone(name)));
         }
-        Some(member)
     }
 
     /// Returns whether a name is one of a member that stays.
@@ -199,7 +237,7 @@ impl Members {
                 } else {
                     self.named.remove(&(Arc::clone(&name), rank));
                 }
-                self.change(&name, |_| {});
+                self.refresh(&name);
                 self.record_gone(&name);
             }
             (_, true) => _ = self.counting.insert(rank),
@@ -289,4 +327,63 @@ impl Members {
 pub(super) fn of_member(name: &str, metadata: usize) -> ItemBytes {
     let name = name.len() as u64;
     MEMBER + ItemBytes { charged: 2 * name, counted: name } + ItemBytes::of_metadata(metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WaitId;
+
+    fn rank(wait: u64) -> QueueRank {
+        QueueRank::new(0, WaitId(wait))
+    }
+
+    /// Two requests wait for the first of three members.
+    fn members() -> (Members, Vec<(QueueRank, Wanted)>) {
+        let mut members = Members::new(0);
+        for (name, since) in ["a", "b", "c"].into_iter().zip(1..) {
+            members.insert(&name.into(), Member::new(false, EncodedMetadata::default(), since));
+        }
+        let waits = vec![(rank(7), Wanted::Member("a".into())), (rank(8), Wanted::Member("a".into()))];
+        waits.iter().for_each(|(rank, wanted)| members.record_wait(wanted, *rank, true));
+        (members, waits)
+    }
+
+    fn check(members: &Members, waits: &[(QueueRank, Wanted)]) {
+        assert_eq!(*members, members.rebuilt(waits.iter().map(|(rank, wanted)| (*rank, wanted))));
+    }
+
+    #[test]
+    fn who_is_free_and_who_is_next_for_it_follow_each_change_of_a_member() {
+        let (mut members, mut waits) = members();
+        let changes: [fn(&mut Member); 7] = [
+            |_| {},
+            |member| member.hold = Some(9),
+            |member| (member.hold, member.free_since) = (None, 10),
+            |member| member.resting_until_ms = Some(5_000),
+            |member| member.is_disabled = true,
+            |member| (member.is_disabled, member.resting_until_ms) = (false, None),
+            |member| (member.is_leaving, member.hold) = (true, Some(11)),
+        ];
+        let mut rest = None;
+        for change in changes {
+            let (before, after) = members.change("a", change).expect("it is there");
+            assert_eq!(before, rest);
+            rest = after;
+            check(&members, &waits);
+        }
+        assert_eq!(members.first_gone(), Some(rank(7)), "the member does not stay");
+        let (first, wanted) = waits.remove(0);
+        members.record_wait(&wanted, first, false);
+        check(&members, &waits);
+        assert_eq!(members.change("d", |_| {}), None);
+    }
+
+    #[test]
+    fn a_member_that_stays_as_it_is_is_not_replaced() {
+        let (mut members, _) = members();
+        let before = members.by_name.get("b").map(Arc::clone);
+        assert_eq!(members.change("b", |member| member.is_disabled = false), Some((None, None)));
+        assert!(before.zip(members.by_name.get("b")).is_some_and(|(before, after)| Arc::ptr_eq(&before, after)));
+    }
 }

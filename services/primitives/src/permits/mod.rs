@@ -214,13 +214,8 @@ impl PermitTable {
 
     /// Changes a member of a pool, and what is known of its rest.
     fn change_member(&mut self, name: &Arc<Name>, member: &Arc<str>, change: impl FnOnce(&mut Member)) {
-        let rests = self.change_members(name, |members| {
-            let rest = |members: &Members| members.get(member).and_then(Member::rest);
-            let before = rest(members);
-            members.change(member, change);
-            (before, rest(members))
-        });
-        let Some((before, after)) = rests else { return };
+        let rests = self.change_members(name, |members| members.change(member, change)).flatten();
+        let Some((before, after)) = rests.filter(|(before, after)| before != after) else { return };
         if let Some((at_ms, since)) = before {
             self.rests.remove(&(at_ms, since, Arc::clone(name), Arc::clone(member)));
         }
@@ -320,11 +315,27 @@ impl PermitTable {
         Some(wait)
     }
 
-    /// Changes a hold, and what is known of it elsewhere.
+    /// Changes a hold where it is, and what is known of it elsewhere. Whose it is, its token and what was wanted stay:
+    /// most of the indexes need no look.
     fn change_hold(&mut self, name: &Name, token: FencingToken, change: impl FnOnce(&mut PermitHold)) {
-        if let Some(mut hold) = self.remove_hold(name, token) {
-            change(&mut hold);
-            self.insert_hold(hold);
+        let changed = self.change(name, |source| {
+            let hold = Arc::make_mut(source.holds.get_mut(&token)?);
+            let (weight, before) = (hold.weight, (hold.bytes(), hold.due()));
+            change(hold);
+            if hold.weight != weight {
+                source.in_use = source.in_use - weight + hold.weight;
+                source.heaviest.remove(&(weight, Reverse(token)));
+                source.heaviest.insert((hold.weight, Reverse(token)));
+            }
+            Some((before, (hold.bytes(), hold.due()), Arc::clone(&hold.key)))
+        });
+        let Some(((bytes, due), (bytes_after, due_after), key)) = changed.flatten() else { return };
+        self.bytes = self.bytes - bytes + bytes_after;
+        if due != due_after {
+            if let Some(due) = due {
+                self.due.remove(&due);
+            }
+            self.due.extend(due_after.map(|due| (due, key)));
         }
     }
 

@@ -1,7 +1,11 @@
 //! Who did what.
 
+use holdfast_proto::v1;
+use holdfast_proto::v1::accounts_service_client::AccountsServiceClient;
 use serde_json::{Value, json};
 
+use crate::support::frontends::Failure;
+use crate::support::frontends::grpc::{channel, with_key};
 use crate::support::{RestClient, create_tenant, operator_client, server};
 
 async fn audit_entries(rest: &RestClient, query: &str) -> Vec<Value> {
@@ -122,4 +126,59 @@ async fn a_key_for_some_namespaces_sees_nothing_of_others() {
     let whole = [None, None, None, own, secret];
     assert_eq!(told(audit_entries(&narrow, "").await), whole[..4]);
     assert_eq!(told(audit_entries(&tenant.rest, "").await), whole);
+}
+
+/// Lists through gRPC.
+async fn list_by_grpc(rest: &RestClient, list: v1::ListAuditRequest) -> Result<v1::ListAuditResponse, Failure> {
+    let mut client = AccountsServiceClient::new(channel(rest).await);
+    let answer = client.list_audit(with_key(list, &rest.key)).await;
+    answer.map(tonic::Response::into_inner).map_err(Failure::from_status)
+}
+
+/// The entry as the JSON of REST, without its time.
+fn entry_without_time(entry: &v1::AuditEntry) -> Value {
+    assert!(entry.at.is_some(), "{entry:?}");
+    let path = (!entry.path.is_empty()).then_some(&entry.path);
+    json!({
+        "account_id": entry.account_id, "action": entry.action, "actor": entry.actor, "path": path,
+        "actor_key_id": entry.actor_key_id, "request_id": entry.request_id, "key_id": entry.key_id,
+        "namespace": entry.namespace, "detail": entry.detail,
+    })
+}
+
+#[tokio::test]
+async fn grpc_lists_what_rest_does_in_the_same_pages() {
+    let (tenant, other) = (create_tenant(server()).await, create_tenant(server()).await);
+    tenant.create_namespace("ns").await;
+    let lock = "/v1/namespaces/ns/locks/a%2Fb";
+    tenant.rest.json(&format!("POST {lock}/acquire"), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
+    tenant.rest.call(&format!("DELETE {lock}")).await.ok();
+    let mut by_rest = audit_entries(&tenant.rest, "").await;
+    for entry in &mut by_rest {
+        entry.as_object_mut().unwrap().remove("at");
+    }
+    assert_eq!(by_rest.len(), 4, "the account, its key, the namespace and the lock");
+
+    let page_of = |account_id: &str, page_size: u32, page_token: &str| v1::ListAuditRequest {
+        account_id: account_id.to_owned(),
+        page_size,
+        page_token: page_token.to_owned(),
+    };
+    let first = list_by_grpc(&tenant.rest, page_of("", 3, "")).await.unwrap();
+    let second = list_by_grpc(&tenant.rest, page_of("", 3, &first.next_page_token)).await.unwrap();
+    assert_eq!((first.entries.len(), second.next_page_token.as_str()), (3, ""));
+    let paged: Vec<Value> = first.entries.iter().chain(&second.entries).map(entry_without_time).collect();
+    assert_eq!(paged, by_rest);
+    let operator = operator_client(server());
+    let shown = list_by_grpc(&operator, page_of(&tenant.account, 0, "")).await.unwrap();
+    assert_eq!(shown.entries.iter().map(entry_without_time).collect::<Vec<_>>(), by_rest);
+    let everybody = list_by_grpc(&operator, page_of("", 1_000, "")).await.unwrap();
+    assert!(everybody.entries.iter().any(|entry| entry.account_id == other.account));
+
+    let refused = async |rest: &RestClient, list| list_by_grpc(rest, list).await.unwrap_err().code;
+    assert_eq!(refused(&other.rest, page_of(&tenant.account, 0, "")).await, "PERMISSION_DENIED");
+    assert_eq!(refused(&other.rest.with_key("nonsense"), page_of("", 0, "")).await, "UNAUTHENTICATED");
+    assert_eq!(refused(&tenant.rest, page_of("", 1_001, "")).await, "INVALID_ARGUMENT", "too long a page");
+    let token = page_of("", 3, &first.next_page_token);
+    assert_eq!(refused(&other.rest, token).await, "INVALID_ARGUMENT", "the token of another list");
 }

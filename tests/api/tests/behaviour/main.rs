@@ -15,6 +15,7 @@ mod bad_messages;
 mod bad_values;
 mod barriers;
 mod client_disconnects;
+mod cluster;
 mod conditions;
 mod deadlocks;
 mod dlocks_clients;

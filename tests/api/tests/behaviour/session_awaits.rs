@@ -82,6 +82,15 @@ impl Sessions {
         told
     }
 
+    /// The first one waits for the lock that the second one has, and is told so as of any request that waits.
+    async fn expect_enqueued(&mut self) {
+        let told = self.expect_woken("ENQUEUED").await;
+        let blockers = told["blockers"].as_array().map(Vec::len);
+        assert_eq!((&told["queue_position"], blockers), (&json!(0), Some(1)), "{told}");
+        let blocker = &told["blockers"][0];
+        assert_eq!((&blocker["path"], &blocker["waiting"]), (&json!(["l"]), &json!(false)), "{told}");
+    }
+
     /// The first one has the lock again, under a new token, and may use it.
     async fn expect_lock(&mut self) {
         let token = self.expect_woken("ACQUIRED").await["fencing_token"].as_u64().expect("a token");
@@ -102,7 +111,7 @@ async fn one_that_still_awaits_goes_on_awaiting() {
     sessions.resume(&[await_message()]).await;
     assert_eq!(sessions.first.receive().await["state"], "AWAITING");
     assert_eq!(sessions.signal().await, 1, "it awaits once");
-    sessions.expect_woken("ENQUEUED").await;
+    sessions.expect_enqueued().await;
     sessions.release_second().await;
     sessions.expect_lock().await;
 }
@@ -115,7 +124,7 @@ async fn a_lock_with_the_id_of_a_request_that_awaits_is_an_error_and_the_await_s
     let told = sessions.first.receive().await;
     assert_eq!((&told["type"], &told["request_id"]), (&json!("error"), &json!("x")), "{told}");
     assert_eq!(sessions.signal().await, 1, "it still awaits");
-    sessions.expect_woken("ENQUEUED").await;
+    sessions.expect_enqueued().await;
     sessions.release_second().await;
     sessions.expect_lock().await;
 }
@@ -126,7 +135,7 @@ async fn one_that_was_woken_meanwhile_waits_for_the_lock() {
     sessions.cut().await;
     assert_eq!(sessions.signal().await, 1);
     sessions.resume(&[await_message()]).await;
-    sessions.expect_woken("ENQUEUED").await;
+    sessions.expect_enqueued().await;
     assert_eq!(sessions.signal().await, 0, "nobody awaits it");
     sessions.release_second().await;
     sessions.expect_lock().await;

@@ -3,6 +3,7 @@
 
 use holdfast_proto::v1;
 use holdfast_proto::v1::namespaces_service_client::NamespacesServiceClient;
+use holdfast_testkit::EventStream;
 use serde_json::{Value, json};
 
 use crate::support::frontends::grpc::{channel, with_key};
@@ -89,6 +90,34 @@ async fn a_namespace_shows_how_far_its_table_is_through_all_frontends() {
     rest.json("POST /v1/namespaces", json!({"name": "full"})).await.ok();
     let full = rest.call("GET /v1/namespaces/full").await.ok();
     assert_eq!((&full["durability"], full.get("table")), (&json!("FULL"), None), "{full}");
+}
+
+#[tokio::test]
+async fn watchers_are_told_of_sessions_and_locks_in_one_order() {
+    let rest = soft_tenant().await;
+    let mut events = EventStream::open(&rest, "ns", "", None).await.expect("it can be watched");
+    let (mut socket, id) = open(&rest).await;
+    let opened = events.next().await;
+    assert_eq!((opened.kind.as_str(), &opened.data["session_id"]), ("SESSION_OPENED", &json!(id)), "{opened:?}");
+    let token = socket.acquire("a", "x").await;
+    let acquired = events.next().await;
+    assert_eq!((acquired.kind.as_str(), acquired.id), ("ACQUIRED", token), "{acquired:?}");
+    assert_eq!(acquired.data["claims"], json!([{"path": ["x"], "mode": "WRITE"}]), "{acquired:?}");
+    assert!(acquired.id > opened.id, "{acquired:?} comes after {opened:?}");
+    socket.send(json!({"type": "release", "request_id": "a"})).await;
+    socket.expect_ready("a").await;
+    rest.delete(&format!("/v1/namespaces/ns/sessions/{id}")).await.expect("a session can be ended");
+    let rest_of_it = events.next_n(2).await;
+    let kinds: Vec<&str> = rest_of_it.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["RELEASED", "SESSION_ENDED"]);
+
+    let mut again = EventStream::open(&rest, "ns", "", Some(opened.id)).await.expect("it is remembered");
+    let resumed: Vec<u64> = again.next_n(3).await.iter().map(|event| event.id).collect();
+    assert_eq!(resumed, [acquired.id, rest_of_it[0].id, rest_of_it[1].id]);
+    let of_grant = EventStream::open(&rest, "ns", &format!("?from_revision={token}&prefix=x"), None).await;
+    assert_eq!(of_grant.expect("it is remembered").next().await, acquired);
+    let used = rest.call("GET /v1/usage").await.ok();
+    assert!(used["namespaces"][0]["state_bytes"]["events"].as_u64() > Some(0), "{used}");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ async fn leaders(cluster: &Cluster) -> Result<Leaders, String> {
     for shard in shown["shards"].as_array().into_iter().flatten() {
         let text = |field: &str| shard[field].as_str().map(str::to_owned);
         let group = text("group").ok_or("a shard has no group")?;
-        leaders.insert(group, text("leader_node_id").ok_or_else(|| format!("{shard} has no leader"))?);
+        leaders.insert(group, text("leader").ok_or_else(|| format!("{shard} has no leader"))?);
     }
     Ok(leaders)
 }

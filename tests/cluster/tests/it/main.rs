@@ -7,6 +7,7 @@ mod awaited_conditions;
 mod duplicate_requests;
 mod held_calls;
 mod killed_holders;
+mod killed_leader_scenario;
 mod leadership_return;
 mod long_queue;
 mod many_sessions;

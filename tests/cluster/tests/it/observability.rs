@@ -19,7 +19,7 @@ async fn healthy_cluster(operator: &RestClient, replicas: usize) -> Result<Value
         let up = shard["replicas"].as_array().unwrap().iter().filter(|replica| replica["state"].is_string());
         let behind = up.clone().filter(|replica| replica["entries_behind"] != 0).count();
         let leads = up.clone().any(|replica| replica["state"] == "Leader");
-        if !leads || up.count() != replicas || behind > 0 {
+        if !leads || shard["leader"].is_null() || up.count() != replicas || behind > 0 {
             return Err(shard.to_string());
         }
     }

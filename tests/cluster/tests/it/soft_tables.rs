@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use holdfast_client::{Client, Guard};
-use holdfast_testkit::{Cluster, RestClient, Setup, eventually_within, run_dev, wait_before_retry};
+use holdfast_testkit::{Cluster, EventStream, RestClient, Setup, eventually_within, run_dev, wait_before_retry};
 use serde_json::{Value, json};
 
 use crate::waiting_acquires::{lose_leader, wait_for_another_leader};
@@ -122,8 +122,9 @@ async fn nobody_holds_what_another_holds_while_leaders_are_lost() {
     cluster.wait_equal_states().await;
 }
 
+/// The nodes of this cluster are processes of the test, which no `dev cluster up` can kill.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_scenario_of_a_rebuild_ends_as_it_says() {
+async fn the_scenario_of_a_rebuild_moves_a_leader_that_it_can_not_kill_and_says_so() {
     let cluster = Cluster::start(Setup::default()).await;
     let tenant = cluster.create_tenant("baker", &[]).await;
     let mut arguments = vec!["scenario-rebuild".to_owned()];
@@ -140,6 +141,7 @@ async fn the_scenario_of_a_rebuild_ends_as_it_says() {
     let told = told.unwrap_or_else(|error| panic!("{error}"));
     assert!(told.ends_with("# All responses were as expected"), "{told}");
     assert!(told.contains("  table: {"), "its progress is shown: {told}");
+    assert!(told.contains("!! NO PROCESS IS KILLED: no `dev cluster up` of this machine answers at"), "{told}");
     let left = cluster.rest_client(0, &tenant.key).call("GET /v1/namespaces").await.ok();
     assert_eq!(left["namespaces"], json!([]));
 }
@@ -180,6 +182,25 @@ async fn who_holds_and_who_waits_outlive_their_leaders() {
     let (next, waiter) = waiting.await.expect("it is granted");
     assert!(next > token);
     assert_eq!((holder.end_reason(), waiter.end_reason()), (None, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_is_told_that_events_begin_anew_with_each_leader() {
+    let mut cluster = Cluster::start(Setup::default()).await;
+    let tenant = cluster.create_tenant("soft", &[]).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    api.json("POST /v1/namespaces", json!({"name": NAMESPACE, "durability": "SESSION"})).await.ok();
+    let shard = cluster.locks_shard(&tenant, NAMESPACE);
+    let mut events = EventStream::open(&api, NAMESPACE, "", None).await.expect("it can be watched");
+    let client = Client::new(&format!("http://{}", cluster.gateway_address(0)), &tenant.key).expect("it is a client");
+    let session = client.session(NAMESPACE).ttl(LONG_TTL).open().await.expect("it is opened");
+    let _guard = session.mutex("one").lock_timeout(RECOVERY_TIMEOUT).await.expect("it is free");
+    let seen = events.next_n(2).await;
+    assert_eq!([seen[0].kind.as_str(), seen[1].kind.as_str()], ["SESSION_OPENED", "ACQUIRED"]);
+    lose_leader(&mut cluster, &shard, true).await;
+    let end = events.next().await;
+    assert_eq!((end.kind.as_str(), &end.data["code"]), ("error", &json!("REVISION_COMPACTED")), "{end:?}");
+    assert!(end.data["oldest"].as_u64() > Some(seen[1].id), "it is of a later epoch: {end:?}");
 }
 
 /// Nobody is left who knows what the sessions have, but their clients.

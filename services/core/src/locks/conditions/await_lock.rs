@@ -264,7 +264,12 @@ impl NamespaceTxn<'_> {
         match outcome {
             Some(Ok(fencing_token)) => (AcquireOutcome::Granted { fencing_token }, woken),
             Some(Err(reason)) => (refused(reason_only(reason)), woken),
-            None => (enqueued(wait, attempt), woken),
+            None => {
+                // A signal that was handed on in this command has woken it already.
+                let place = self.with_views.then(|| self.ns.status_of_woken(wait)).flatten();
+                let not_granted = place.unwrap_or_else(|| reason_only(Reason::Queued));
+                (AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted })), woken)
+            }
         }
     }
 

@@ -71,7 +71,8 @@ impl NamespaceTxn<'_> {
     /// Ends an await that exists. Its owner does not get the lock again. Removes the owner with its last wait or hold.
     pub(in crate::locks) fn end_await(&mut self, wait: WaitId, reason: Reason) {
         let Some(awaits) = self.ns.remove_await(wait) else { return };
-        self.ns.spend(2);
+        // The units of the await, its place in the queue, its owner and its request.
+        self.ns.spend(4);
         self.update_first_due();
         self.resolve_await(wait, awaits, reason);
     }

@@ -144,6 +144,13 @@ impl Namespace {
         queue.map_or(0, |queue| queue.range(..wait).take(self.max_queue_position()).count() as u64)
     }
 
+    /// Returns the place and the blockers of an await that was moved to the queue of its lock, while it waits there. It
+    /// is like any other waiting request then.
+    pub(in crate::locks) fn status_of_woken(&self, wait: WaitId) -> Option<Refused> {
+        let position = QueuePosition::of(wait, false);
+        self.waits.contains_key(&position).then(|| truncated(self.queue_status(position, true).0))
+    }
+
     /// Returns the status of an await, or of the wait for a lock that was given up.
     fn await_status(&self, wait: WaitId, revision: Revision) -> Result<Response, CommandError> {
         let position = QueuePosition::of(wait, false);

@@ -1,5 +1,5 @@
 //! Ends in the tables what has ended in the log: namespaces, sessions, and locks that were opened by force. It takes a
-//! slice at a time, and nothing is granted before all of it has ended.
+//! slice at a time, and nothing is granted, and no event of the log is copied, before all of it has ended.
 
 use super::SoftTable;
 use crate::locks::{LocksState, NamespaceKey};
@@ -25,6 +25,7 @@ impl SoftTable {
                     self.closed.push_back(namespace.clone());
                 }
             }
+            Effect::Events { namespace, .. } => _ = self.uncopied.insert(NamespaceKey::of(namespace)),
             _ => {}
         }
     }

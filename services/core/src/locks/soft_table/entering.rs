@@ -31,7 +31,8 @@ impl SoftTable {
         self.rebuild(context, namespace);
         self.check_complete(namespace)?;
         self.advance(context);
-        self.check_settled()
+        self.check_settled()?;
+        self.check_copied()
     }
 
     /// Goes on with all namespaces where everything is there, for one slice together, as far as there are revisions.

@@ -1,5 +1,5 @@
-//! What the tables have of the namespaces and sessions of the log. They come with the first request for them, and go
-//! when they go in the log.
+//! What the tables have of the namespaces and sessions of the log. They come with the first request for them, and
+//! namespaces also with their first event. They go when they go in the log.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::locks::sessions::{Session, SessionFacts};
 use crate::locks::{LocksState, NamespaceKey};
 use crate::{
     AccountId, CommandError, Durability, EntryContext, Incarnation, Limits, LocksCommand, MAX_TABLE_REQUESTS,
-    NamespaceRef, Owner, Query, Release, Response, SessionCommand, SessionEnd, SessionNumber, TableEpoch, TableReport,
+    NamespaceRef, Owner, Query, Release, Response, Revision, SessionCommand, SessionEnd, SessionNumber, TableEpoch,
+    TableReport,
 };
 
 /// Holds in one namespace.
@@ -24,7 +25,7 @@ impl SoftTable {
         let limits = table_limits(&namespace.limits);
         let key = NamespaceKey::of(&namespace.id);
         if self.core.slots.get(&key).is_none_or(|slot| self.core.namespaces.get(*slot).limits != limits) {
-            self.core.open(&namespace.id, &limits, Durability::Full);
+            self.core.open_mirrored_namespace(&namespace.id, &limits, self.epoch);
         }
         self.core.slots.get(&key).copied()
     }
@@ -56,11 +57,11 @@ impl SoftTable {
     }
 }
 
-/// Returns the limits of a namespace in the leader's memory. It keeps no events there, since nobody can read them.
+/// Returns the limits of a namespace in the leader's memory.
 fn table_limits(limits: &Limits) -> Limits {
     let max_holds_per_namespace = limits.max_holds_per_namespace.min(MAX_HOLDS);
     let max_requests_per_session = limits.max_requests_per_session.min(MAX_TABLE_REQUESTS);
-    Limits { max_holds_per_namespace, max_requests_per_session, max_event_bytes: 0, ..limits.clone() }
+    Limits { max_holds_per_namespace, max_requests_per_session, ..limits.clone() }
 }
 
 impl LocksState {
@@ -204,13 +205,14 @@ impl LocksState {
         self.enforce_byte_limits();
     }
 
-    /// Answers a query about a namespace of the log in whose lock table nothing was ever asked for.
+    /// Answers a query about a namespace of the log in whose lock table nothing has happened since an epoch began.
     pub(super) fn query_empty(
         mut self,
         namespace: &Namespace,
         query: &Query,
+        epoch: Revision,
     ) -> Option<Result<Response, CommandError>> {
-        self.open(&namespace.id, &namespace.limits, Durability::Full);
+        self.open_mirrored_namespace(&namespace.id, &namespace.limits, epoch);
         self.query(query)
     }
 }

@@ -11,6 +11,7 @@ impl SoftTable {
         if self.freed.is_empty() {
             self.core.verify();
         }
+        assert!(!self.is_copying || !self.uncopied.is_empty());
         if is_enabled(Mutation::SoftTokenRestart) {
             return;
         }

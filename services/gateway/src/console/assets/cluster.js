@@ -28,11 +28,9 @@ export function open() {
       },
       {
         label: "Leader",
-        state: (row) => row.leader_node_id,
+        state: (row) => row.leader,
         cell: (row) =>
-          row.leader_node_id
-            ? el("code", { text: row.leader_node_id })
-            : el("span", { class: "chip bad", text: "none" }),
+          row.leader ? el("code", { text: row.leader }) : el("span", { class: "chip bad", text: "none" }),
       },
       right("Term", "term"),
       right("Holds", "holds"),
@@ -52,7 +50,7 @@ export function open() {
     (signal) => call("GET", ["cluster"], { signal }),
     (cluster) => {
       const ready = cluster.nodes.filter((node) => node.ready).length;
-      const led = cluster.shards.filter((shard) => shard.leader_node_id).length;
+      const led = cluster.shards.filter((shard) => shard.leader).length;
       setText(
         summary,
         `${ready} of ${plural(cluster.nodes.length, "node")} ready · ${led} of ${plural(cluster.shards.length, "shard")} led · configuration ${cluster.config_version}`,

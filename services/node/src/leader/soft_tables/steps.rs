@@ -52,13 +52,19 @@ impl SoftTables {
         self.record_rebuilt();
     }
 
-    /// Applies the ends recorded in the log, a slice of them, before any grant.
+    /// Applies the ends recorded in the log, a slice of them, before any grant. After the last of them, copies the
+    /// events of the log.
     pub(in crate::leader) fn settle(&mut self, core: &ShardState, context: &EntryContext) {
         if let Some(table) = self.table.as_mut().filter(|table| table.is_behind()) {
             table.catch_up(core);
             table.advance(context);
-            self.record_rebuilt();
         }
+        if let Some(table) = &mut self.table {
+            // Its effect may still be to come: a session that has ended gives up its holds first.
+            table.catch_up(core);
+            table.copy_events(core);
+        }
+        self.record_rebuilt();
     }
 
     /// Does a step of the work that is due at this clock. Returns when more is due.
@@ -76,6 +82,7 @@ impl SoftTables {
             table.catch_up(core);
             table.advance(&context);
         }
+        table.copy_events(core);
         self.record_rebuilt();
         let table = self.table.as_ref()?;
         self.scheduled_ms = table.next_deadline_ms();

@@ -1,8 +1,8 @@
 //! Tests of the tables of a leader: when they begin, and what waits for them.
 
 use holdfast_core::{
-    Application, Claim, Command, Durability, Limits, MessageSeq, Metadata, Mode, NamespaceMessage, OpenSession, Path,
-    RequestId, SessionAcquire, SessionCommand, SessionRequest, TableReport, Wait,
+    Application, Bounds, Claim, Command, Durability, Kinds, Limits, MessageSeq, Metadata, Mode, NamespaceMessage,
+    OpenSession, Path, RequestId, SessionAcquire, SessionCommand, SessionRequest, TableReport, Wait,
 };
 
 use super::*;
@@ -186,6 +186,68 @@ fn a_table_without_room_grants_nothing_new_and_takes_what_is_given_up() {
     tables.take_effects();
     assert!(tables.bytes() < 9_000, "{}", tables.bytes());
     assert!(outcome(&mut tables, &core, &second).is_ok());
+}
+
+/// A shard that keeps no events where there is little memory, with the event of a grant. Returns what another asks for.
+fn with_events(memory: Option<NodeMemory>) -> (ShardState, SoftTables, LocksCommand) {
+    let bounds = Bounds { min_event_bytes: 0, ..Bounds::of(Rules::TWO) };
+    let state = ShardState::with_bounds(Application::Locks, "locks_00", bounds);
+    let (mut core, mut tables) = (with_namespace(state), SoftTables::default());
+    tables.set_memory(memory);
+    write(&mut tables, &mut core, 7);
+    let (first, second) = (acquire(&mut core, 1), acquire(&mut core, 2));
+    assert!(outcome(&mut tables, &core, &first).is_ok());
+    tables.take_effects();
+    (core, tables, second)
+}
+
+/// Returns whether a reader gets all events of the epoch.
+fn has_events(core: &ShardState, tables: &SoftTables) -> bool {
+    let (from_revision, prefix, kinds, limit) = (Some(core.table_epoch()), Path::default(), Kinds::LOCKS, 10);
+    let query = Query::Events { namespace: namespace(), from_revision, prefix, kinds, limit };
+    assert!(!tables.must_wait_to_answer(core, &namespace(), &query));
+    tables.query(core, 1_000, &query).expect("it is about the tables").finish().outcome.is_ok()
+}
+
+#[test]
+fn events_give_way_to_locks_where_there_is_little_memory() {
+    for (memory, has_room) in [(None, true), (Some(NodeMemory::of_tables(9_000)), false)] {
+        let (core, tables, _) = with_events(memory);
+        assert_eq!(has_events(&core, &tables), has_room);
+    }
+}
+
+#[test]
+fn an_account_over_its_limit_loses_its_own_events_and_no_others() {
+    for (over, stay) in [(AccountId(999), true), (namespace().account, false)] {
+        let node = NodeMemory::of_tables(u64::MAX);
+        let (core, mut tables, second) = with_events(Some(node.clone()));
+        let other = ShardMemory::new(node);
+        other.update(&[Charge { account: over, bytes: 1 << 60, max: 1 }]);
+        tables.apply(&core, (1_000, Rules::TWO), &second).expect("it is for the tables");
+        tables.take_effects();
+        assert_eq!(has_events(&core, &tables), stay, "{over:?} is over its limit");
+    }
+}
+
+#[test]
+fn events_give_way_to_what_other_shards_take_before_a_lock_is_refused_and_while_nobody_calls() {
+    let limit = 1_000_000;
+    for is_idle in [true, false] {
+        let node = NodeMemory::of_tables(limit);
+        let (core, mut tables, second) = with_events(Some(node.clone()));
+        assert!(has_events(&core, &tables));
+        let (other, bytes) = (ShardMemory::new(node), limit - tables.bytes());
+        other.update(&[Charge { account: AccountId(999), bytes, max: limit }]);
+        if is_idle {
+            tables.advance(&core, 1_000, Rules::TWO);
+            tables.take_effects();
+        } else {
+            let second = outcome(&mut tables, &core, &second);
+            assert!(!matches!(second, Err(CommandError::QuotaExceeded { .. })), "there is room now: {second:?}");
+        }
+        assert!(!has_events(&core, &tables));
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(crate) async fn check(cluster: &mut Cluster) -> Result<Health, String> {
     let mut health = Health::default();
     for shard in shown["shards"].as_array().into_iter().flatten() {
         let id = shard["id"].as_str().unwrap_or_default();
-        let leader = shard["leader_node_id"].as_str().ok_or_else(|| format!("{id} has no leader"))?;
+        let leader = shard["leader"].as_str().ok_or_else(|| format!("{id} has no leader"))?;
         for replica in shard["replicas"].as_array().into_iter().flatten() {
             if !replica["poison"].is_null() {
                 return Err(format!("{id} has stopped on {}: {}", replica["node_id"], replica["poison"]["message"]));
