@@ -2,7 +2,7 @@
 //! data.
 //!
 //! Invariant: `dev` calls a running cluster over its public API only, as any client does, and starts other programs for
-//! what needs more. It links no server.
+//! what needs more, or leaves it to the `dev cluster up` that runs the cluster. It links no server.
 //!
 //! Deliberately unknown here: Raft, storage, how a gateway finds a shard's leader, and the operations of
 //! `holdfast-admin`.
@@ -88,7 +88,8 @@ enum Command {
     /// Requests to release a lock, and a lock with a minimum hold time.
     #[command(name = "scenario-asking-back")]
     AskingBack(ScenarioArgs),
-    /// Locks in the memory of a leader: what becomes of them when another node leads.
+    /// Locks in the memory of a leader: what becomes of them when its process is killed. Without a `dev cluster up` of
+    /// this machine, the leadership moves to another node instead.
     #[command(name = "scenario-rebuild")]
     Rebuild(RebuildArgs),
     /// Measure the service in real processes, and compare it with its peers with --compare etcd,redis.

@@ -64,6 +64,11 @@ impl Cluster {
         self.nodes.iter().chain(&self.gateway)
     }
 
+    /// Returns a node by its id.
+    pub(super) fn node(&self, id: &str) -> Option<&Child> {
+        self.nodes.iter().find(|node| node.name == id)
+    }
+
     /// Waits until no node runs.
     pub(super) async fn nodes_ended(&self) {
         join_all(self.nodes.iter().map(Child::ended)).await;

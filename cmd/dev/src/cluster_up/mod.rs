@@ -5,6 +5,7 @@
 
 mod child;
 mod cluster;
+mod control;
 mod first_start;
 mod launch_plan;
 mod log;
@@ -23,6 +24,8 @@ use tokio::time::Instant;
 
 use crate::topology;
 use cluster::Cluster;
+use control::Control;
+pub(crate) use control::SOCKET_FILE;
 use first_start::first_start;
 use launch_plan::Plan;
 use log::Log;
@@ -106,10 +109,14 @@ async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, l
         Some(Readiness::TimedOut(reason)) => bail!("{name} is not ready after {READY_TIMEOUT:?}: {reason}"),
     }
     let welcome = first_start(secrets, &format!("http://{}", plan.listen), log).await?;
+    let control = Control::listen(&plan.dir, log).await;
     let next = next_command(plan, secrets);
     let end = "Ctrl-C stops the cluster; starting it again finds all its data.";
     log.write_plain(format!("\n{welcome}\nCreate some accounts, from another terminal:\n\n  {next}\n\n{end}\n")).await;
-    cluster.ended().await;
+    tokio::select! {
+        () = cluster.ended() => {}
+        () = control.serve(cluster, &http, log) => {}
+    }
     bail!("no process of the cluster is left; their lines above say why")
 }
 

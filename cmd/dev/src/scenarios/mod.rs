@@ -11,6 +11,8 @@ mod deadlock;
 mod events;
 mod fencing;
 mod latch;
+mod leader_loss;
+mod lock_table;
 mod pool;
 mod print;
 mod queue;

@@ -1,29 +1,25 @@
 //! Locks in the memory of a leader, and what becomes of them when another node leads.
 
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail};
 use clap::Args;
-use holdfast_cluster::{Application, shard_key};
 use holdfast_operator::ClusterFiles;
 use holdfast_operator::api::text_field;
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use super::ScenarioArgs;
-use super::runner::{POLL_INTERVAL, ScenarioRunner};
+use super::leader_loss::{LockShard, lose_leader};
+use super::lock_table::LockTable;
+use super::runner::ScenarioRunner;
 use super::socket::Socket;
 
 /// Time to live of the session of the worker who loses his connection: longer than the steps up to the leader change.
 const LOST_TTL_MS: u64 = 8_000;
 /// Time to live of the sessions that go on: longer than the rebuild.
 const SESSION_TTL_MS: u64 = 60_000;
-/// Longer than an election, and the end of all earlier sessions.
-const REBUILD_TIMEOUT: Duration = Duration::from_secs(60);
-const ADMIN_PROGRAM: &str = "holdfast-admin";
 
-/// Flags of the scenario, and of holdfast-admin, which moves the leader.
+/// Flags of the scenario, and the files of the cluster whose leader is taken away.
 #[derive(Debug, Args)]
 pub(crate) struct RebuildArgs {
     #[command(flatten)]
@@ -96,13 +92,41 @@ impl Worker {
     }
 }
 
+/// What was so before the leader was lost.
+struct Before {
+    ann: Worker,
+    cay: Worker,
+    /// The epoch of the table.
+    epoch: u64,
+    /// The token of ann's oven.
+    oven: u64,
+    /// The token of ben's mixer.
+    mixer: u64,
+    /// When ben was heard for the last time.
+    last_sign: Instant,
+}
+
 pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()> {
-    let (shard, node) = successor(stage).await?;
+    // Without another node that can lead, the scenario ends before it begins.
+    LockShard::find(stage).await?;
+    let mut table = LockTable::default();
+    let before = take_locks(stage, &mut table).await?;
+    let down = lose_leader(stage, &args.cluster, &mut table).await?;
+    recover(stage, &mut table, before).await?;
+    if let Some(down) = down {
+        stage.print_step("`dev cluster up` starts the killed node again. Its locks are at the new leader by now")?;
+        down.bring_back(stage).await?;
+    }
+    Ok(())
+}
+
+/// Up to the loss of the leader.
+async fn take_locks(stage: &ScenarioRunner, table: &mut LockTable) -> Result<Before> {
     stage.print_step(
         "The durability of this namespace is SESSION: the log has its sessions, the memory of one leader its locks. \
                That leader has its table",
     )?;
-    let epoch = await_table(stage, 0).await?;
+    let epoch = table.await_ready(stage, 0).await?;
     stage.check(true, format_args!("the table is READY, in the epoch {epoch}"))?;
 
     stage.print_step(
@@ -123,12 +147,12 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
     )?;
     ben.socket.send("keepalive", json!({})).await?;
     ben.socket.expect_message("kept_alive").await?;
-    let last_sign = Instant::now();
-    drop(ben);
+    Ok(Before { ann, cay, epoch, oven, mixer, last_sign: Instant::now() })
+}
 
-    stage.print_step("The leader changes: another node leads. The locks were in the memory of the old one")?;
-    transfer_leadership(stage, args, &shard, &node).await?;
-
+/// From the loss of the leader on.
+async fn recover(stage: &ScenarioRunner, table: &mut LockTable, before: Before) -> Result<()> {
+    let Before { mut ann, mut cay, epoch, oven, mixer, last_sign } = before;
     stage.print_step("ann and cay resume their sessions at the new leader")?;
     let is_anew = ann.reconnect(stage, "oven").await?;
     cay.reconnect(stage, "mixer").await?;
@@ -137,7 +161,7 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
         "The new leader grants nothing before every earlier session is settled: somebody may count on a lock in it. \
                Its progress",
     )?;
-    let later = await_table(stage, epoch).await?;
+    let later = table.await_ready(stage, epoch).await?;
     stage.check(later > epoch, format_args!("the table is READY, in the later epoch {later}"))?;
 
     stage.print_step("cay gets the mixer once ben's time is over. No two ever had it at once")?;
@@ -154,64 +178,4 @@ pub(super) async fn run(stage: &ScenarioRunner, args: &RebuildArgs) -> Result<()
     }
     let token = ann.await_grant().await?;
     stage.check(token > oven, format_args!("ann has the oven again, by another grant: its token is {token}"))
-}
-
-/// Waits until the namespace has a lock table of a later epoch that grants locks, and prints each change on the way.
-/// Returns its epoch.
-async fn await_table(stage: &ScenarioRunner, after: u64) -> Result<u64> {
-    let (deadline, mut shown) = (Instant::now() + REBUILD_TIMEOUT, Value::Null);
-    loop {
-        let namespace = stage.namespace_view().await?;
-        let table = &namespace["table"];
-        let progress = match table["state"].as_str() {
-            Some(state) => json!({"state": state, "epoch": table["epoch"], "missing": table["missing"],
-                "waiting_for": table["waiting_for"]}),
-            None => json!("its leader can't be asked"),
-        };
-        if progress != shown {
-            stage.print_message("  table:", &progress)?;
-            shown = progress;
-        }
-        let epoch = table["epoch"].as_u64().unwrap_or_default();
-        if table["state"] == "READY" && epoch > after {
-            return Ok(epoch);
-        }
-        if Instant::now() >= deadline {
-            bail!("not as expected: the lock table is not READY after {} s", REBUILD_TIMEOUT.as_secs());
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
-/// Returns the shard of the namespace's locks, and a node that can lead it.
-async fn successor(stage: &ScenarioRunner) -> Result<(String, String)> {
-    let key = shard_key(Application::Locks, stage.account().0, stage.namespace());
-    let cluster = stage.cluster_view().await?;
-    let bound = |shard: &Value, name: &str| u32::from_str_radix(shard[name].as_str()?, 16).ok();
-    let has_key = |shard: &&Value| {
-        let bounds = bound(shard, "lower_bound").zip(bound(shard, "upper_bound"));
-        shard["application"] == "Locks" && bounds.is_some_and(|(lower, upper)| (lower..=upper).contains(&key))
-    };
-    let shard = cluster["shards"].as_array().into_iter().flatten().find(has_key);
-    let shard = shard.context("no shard has the locks of the namespace")?;
-    let mut replicas = shard["replicas"].as_array().into_iter().flatten();
-    let other = replicas.find(|replica| replica["node_id"] != shard["leader_node_id"]);
-    let other = other.context("there is no other node that can lead; `make cluster` runs three of them")?;
-    Ok((text_field(shard, "id")?.to_owned(), text_field(other, "node_id")?.to_owned()))
-}
-
-/// Lets another node lead a shard, with the others of its group.
-async fn transfer_leadership(stage: &ScenarioRunner, args: &RebuildArgs, shard: &str, node: &str) -> Result<()> {
-    let own = std::env::current_exe().context("this program's own file can't be found")?;
-    let program = own.with_file_name(ADMIN_PROGRAM);
-    ensure!(program.is_file(), "the program {} is missing: run `make build`", program.display());
-    let words = ["leader", "transfer", "--shard", shard, "--to", node];
-    stage.print_message(&format!("{ADMIN_PROGRAM} {}", words.join(" ")), &Value::Null)?;
-    let mut command = Command::new(&program);
-    command.args(words).arg("--cluster-config").arg(&args.cluster.cluster_config);
-    command.arg("--cluster-secret-file").arg(&args.cluster.cluster_secret_file).stdin(Stdio::null()).kill_on_drop(true);
-    let output = command.output().await.with_context(|| format!("{} can't be started", program.display()))?;
-    let problem = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{ADMIN_PROGRAM}: {}", problem.trim());
-    stage.check(true, format_args!("{node} leads {shard}"))
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use holdfast_auth::Secret;
+use holdfast_auth::{OperatorToken, Secret};
 use holdfast_operator::api::{BaseUrl, CallError, Client};
 use holdfast_operator::output::{self, Format};
 use holdfast_operator::{AccountId, ServiceArgs};
@@ -70,6 +70,14 @@ impl ScenarioRunner {
                 output::info(format_args!("# {text}"));
                 Ok(())
             }
+        }
+    }
+
+    /// Prints what the reader must not miss.
+    pub(super) fn print_warning(&self, text: impl std::fmt::Display) -> Result<()> {
+        match self.format {
+            Format::Text => output::print(format_args!("\n!! {text}")),
+            Format::Json => output::print(json!({"warning": text.to_string()})),
         }
     }
 
@@ -237,6 +245,16 @@ impl ScenarioRunner {
     /// Returns the cluster as the operator sees it.
     pub(super) async fn cluster_view(&self) -> Result<Value, CallError> {
         self.operator.get("/v1/cluster").await
+    }
+
+    /// Returns whether this is the operator token with which the service is called.
+    pub(super) fn has_operator_token(&self, token: &OperatorToken) -> bool {
+        self.operator.has_operator_token(token)
+    }
+
+    /// Returns the port of the service.
+    pub(super) fn port(&self) -> Option<u16> {
+        reqwest::Url::parse(&self.url.to_string()).ok()?.port_or_known_default()
     }
 
     /// Ends a session, which may have ended already.

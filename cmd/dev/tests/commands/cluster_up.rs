@@ -12,9 +12,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use holdfast_testkit::free_address;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::running::with_fork_lock;
@@ -169,6 +170,15 @@ async fn eventually_gone(pid: Pid) {
     tokio::time::timeout(MAX_WAIT, gone).await.unwrap();
 }
 
+/// Asks as a scenario does; returns the answer, and the connection as long as which the node is down.
+async fn request_kill(socket: &Path, node: &str) -> (Value, BufReader<UnixStream>) {
+    let mut connection = BufReader::new(UnixStream::connect(socket).await.unwrap());
+    connection.write_all(format!("{node}\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(MAX_WAIT, connection.read_line(&mut answer)).await.unwrap().unwrap();
+    (serde_json::from_str(&answer).unwrap(), connection)
+}
+
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
@@ -225,6 +235,48 @@ async fn a_process_that_dies_is_reported_and_the_others_go_on() {
     test_kill_process(gateway).unwrap();
     kill_process(gateway, Signal::KILL).unwrap();
     assert_eq!(up.exit_code().await, Some(1), "nothing is left to watch");
+}
+
+#[tokio::test]
+async fn a_node_that_a_scenario_has_killed_is_started_again_when_the_scenario_is_gone() {
+    let bench = TestEnv::new();
+    let mut up = bench.start_until_ready().await;
+    let socket = bench.data_dir().join("dev.sock");
+    assert_eq!(mode(&socket), 0o600, "nobody else may kill nodes");
+    let node = up.pid_of("nd_1   ").await;
+    for no_node in ["nd_2", "gateway", ""] {
+        let (answer, _) = request_kill(&socket, no_node).await;
+        assert_eq!(answer, json!({"refused": "there is no such node"}));
+    }
+    test_kill_process(node).unwrap();
+
+    let (answer, scenario) = request_kill(&socket, "nd_1").await;
+    assert_eq!((&answer["killed"], answer["pid"].to_string()), (&json!("nd_1"), node.to_string()));
+    eventually_gone(node).await;
+    let report = up.wait_for("nd_1 was killed").await;
+    assert!(report.contains("signal: 9"), "{report}");
+    let (answer, _) = request_kill(&socket, "nd_1").await;
+    assert_eq!(answer, json!({"refused": "a node is missing for another scenario"}));
+    assert!(!up.seen.iter().any(|line| line.contains("started again")), "{:#?}", up.seen);
+
+    drop(scenario);
+    up.wait_for("nd_1 is started again").await;
+    up.seen.clear();
+    let next = up.pid_of("nd_1   ").await;
+    assert_ne!(next, node);
+    up.signal(Signal::INT);
+    assert_eq!(up.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_cluster_stops_while_a_scenario_has_killed_a_node() {
+    let bench = TestEnv::new();
+    let mut up = bench.start_until_ready().await;
+    let (answer, _scenario) = request_kill(&bench.data_dir().join("dev.sock"), "nd_1").await;
+    assert_eq!(answer["killed"], "nd_1");
+    up.wait_for("nd_1 was killed").await;
+    up.signal(Signal::INT);
+    assert_eq!(up.exit_code().await, Some(0));
 }
 
 #[tokio::test]

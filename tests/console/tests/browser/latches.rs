@@ -20,6 +20,7 @@ async fn a_latch_is_followed_from_its_creation_to_its_completion() {
     for (id, status, done) in [("web", "ACTIVE", "1 of 2"), ("api", "COMPLETED", "2 of 2")] {
         tenant.post(&format!("{latches}/count_down"), json!({"path": ["deploy", "v2"], "ids": [id]})).await;
         page.wait_for_words("tbody tr", &[status, done, id]).await;
+        page.wait_for_texts("tbody .latest", &[id]).await;
     }
     page.wait_until_gone("tbody .time-left").await;
     page.wait_for_texts("tbody .waiters", &["0"]).await;
@@ -29,7 +30,7 @@ async fn a_latch_is_followed_from_its_creation_to_its_completion() {
 }
 
 #[tokio::test]
-async fn what_is_done_of_a_latch_is_shown_in_order_and_how_much_more_there_is() {
+async fn what_is_done_of_a_latch_is_shown_in_order_with_the_latest_and_how_much_more_there_is() {
     let tenant = create_tenant().await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
     let latches = "/namespaces/demo/latches";
@@ -44,5 +45,12 @@ async fn what_is_done_of_a_latch_is_shown_in_order_and_how_much_more_there_is() 
     page.wait_for_words("tbody tr:last-child", &["2,001 of 9,000", "0 to 1,999; 5,000"]).await;
     let rest = "return document.querySelector('tbody tr:last-child').innerText.includes('more')";
     assert_eq!(page.script(rest, json!([])).await, json!(false), "all of it is shown");
+
+    page.wait_for_words("tbody tr:first-child", &["nothing was done since"]).await;
+    tenant.post(&format!("{latches}/count_down"), json!({"name": "named", "ids": ["job-25", "a-1"]})).await;
+    page.wait_for_texts("tbody tr:first-child .latest", &["a-1, job-25"]).await;
+    let ranges = json!({"name": "rows", "ranges": [[1_000, 2_999], [4_999, 5_001]]});
+    tenant.post(&format!("{latches}/count_down"), ranges).await;
+    page.wait_for_texts("tbody tr:last-child .latest", &["2,000 to 2,999; 4,999; 5,001"]).await;
     page.close().await;
 }
