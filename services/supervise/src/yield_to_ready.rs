@@ -9,7 +9,7 @@ use crate::scheduling_group::do_tasks_wait;
 
 /// Limits of [`YieldToReady`]. The time adds to each call whose frame waits for those of others. It stands still in a
 /// simulation, where the tasks that wait may be those of another host.
-const MAX_YIELD_TIME: Duration = Duration::from_micros(500);
+const MAX_YIELD_TIME: Duration = Duration::from_millis(2);
 const MAX_YIELDS: u32 = 64;
 
 /// Lets ready tasks run, so that one message has what many of them make.
@@ -27,7 +27,7 @@ impl Default for YieldToReady {
 
 impl YieldToReady {
     /// Yields once, and again in later calls while tasks of any group wait for a turn: at most 64 times, and not after
-    /// 500 us. Returns whether it has yielded.
+    /// 2 ms. Returns whether it has yielded.
     pub async fn again(&mut self) -> bool {
         let is_first = self.yields_left == MAX_YIELDS;
         let are_more = || do_tasks_wait() && self.began.elapsed() < MAX_YIELD_TIME;
