@@ -55,13 +55,13 @@ impl SoftTables {
     /// Applies the ends recorded in the log, a slice of them, before any grant. After the last of them, copies the
     /// events of the log.
     pub(in crate::leader) fn settle(&mut self, core: &ShardState, context: &EntryContext) {
-        if let Some(table) = self.table.as_mut().filter(|table| table.is_behind()) {
-            table.catch_up(core);
-            table.advance(context);
-        }
         if let Some(table) = &mut self.table {
-            // Its effect may still be to come: a session that has ended gives up its holds first.
+            let was_behind = table.is_behind();
+            // Its effect may still be to come: a session that has ended gives up its holds before its event is copied.
             table.catch_up(core);
+            if was_behind {
+                table.advance(context);
+            }
             table.copy_events(core);
         }
         self.record_rebuilt();
